@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.registry import Experiment, find
 from hpml_lab.core.experiment.render import counted
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.children import run_in_child

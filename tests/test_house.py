@@ -56,6 +56,8 @@ FLOORS = [
     {"cli"},
     {"__main__"},
 ]
+# Of core's rooms each may import those before it: what a machine is, then showing, timing, results, and judging them on top.
+CORE_FLOORS = ["system", "show", "timing", "experiment", "judge"]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
 FEW_LINES = 60  # of a module that a single other one imports: it joins that one
@@ -73,8 +75,8 @@ ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
 
 
-def imports(path):
-    """The parts of the package that a module imports, anywhere in it."""
+def modules_imported(path):
+    """What a module imports, with the names taken from it (`hpml_lab.core.show.style`), anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.Import):
@@ -82,9 +84,12 @@ def imports(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}, line {node.lineno}: imports are absolute, write `from hpml_lab.… import …`"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            if name.startswith("hpml_lab."):
-                yield name.split(".")[1]
+        yield from names
+
+
+def imports(path):
+    """The parts of the package that a module imports, anywhere in it."""
+    return [name.split(".")[1] for name in modules_imported(path) if name.startswith("hpml_lab.")]
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -98,6 +103,20 @@ def test_no_import_runs_upward_and_topics_do_not_import_each_other(path):
             assert other == part or FLOOR[other] < FLOOR[part], (
                 f"{path} imports hpml_lab.{other}, which is not below {part}: move what both need to a lower floor "
                 "(core, data, optim), or hand it in as an argument"
+            )
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*/**/*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_import_runs_upward_in_core(path):
+    room = path.relative_to(PACKAGE / "core").parts[0]
+    assert room in CORE_FLOORS, f"say in CORE_FLOORS of this test on which floor core/{room} is"
+    allowed = CORE_FLOORS[: CORE_FLOORS.index(room) + 1]
+    for module in modules_imported(path):
+        if module.startswith("hpml_lab.core"):
+            other = f"{module}.".split(".")[2]
+            assert other in allowed, (
+                f"{path.name} imports {module}, which is above core/{room}: move what both need to a module of core/{room} or"
+                " below it, or hand it over as an argument"
             )
 
 
@@ -378,9 +397,9 @@ def test_a_notebook_says_what_it_teaches_and_ends_with_key_points(path):
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_shows_each_lesson(path):
-    """By `source(name)`, or `source(module.name)`: what is not shown is not a lesson."""
+    """By `source(name)`, `source(module.name)` or a method, `source(Class.name)`: what is not shown is not a lesson."""
     code = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
-    shown = {name.split(".")[-1] for name in re.findall(r"\bsource\(([\w.]+)\)", code)}
+    shown = {part for name in re.findall(r"\bsource\(([\w.]+)\)", code) for part in name.split(".")}
     for lesson in (PACKAGE / path.stem.split("_", 1)[1] / "lessons").glob("[a-z]*.py"):
         names = {getattr(node, "name", "") for node in ast.parse(lesson.read_text(encoding="utf-8")).body}
         assert shown & {lesson.stem, *names}, (

@@ -8,7 +8,7 @@ from types import ModuleType
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
-RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as kept.results_folder has it
+RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as core/experiment/results_folder.py has it
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
 
 
@@ -31,7 +31,7 @@ def require_writable(folder: Path, option: str) -> None:
 
 def named_or_kept(folder: Path | None) -> Path:
     """The folder of results that was named, else the one where all are kept. Raises LabError where none are."""
-    from hpml_lab.core.experiment.kept import results_folder
+    from hpml_lab.core.experiment.results_folder import results_folder
 
     if (found := folder or results_folder()) is None:
         raise LabError("HPML_RESULTS is empty: no results are kept.", "Name a folder that has some.")

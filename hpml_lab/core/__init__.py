@@ -13,7 +13,7 @@ For your own code:
     run_in_child                 a function in a child process with a deadline
     progress, LiveCurve          a progress line and a curve for long work
     one_thread, all_threads      how many CPU threads torch uses
-For experiments, beside the decorator `hpml_lab.core.experiment.registry.experiment`:
+To read experiments and their results (what writes one is imported from `hpml_lab.core.experiment`):
     find, all_experiments, load_result, Result, Table, Row, column, LabError
 """
 

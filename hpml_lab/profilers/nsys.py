@@ -13,9 +13,9 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.programs import python_environment, started
-from hpml_lab.core.system.tools import find_tool
 
 SHIPPED_REPORT = REFERENCE.parent / "nsys-digits-epoch.sqlite"  # data/README.md says where it comes from
 COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}  # CUPTI's numbers of the kinds of copies

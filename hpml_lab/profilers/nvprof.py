@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.counting import short_kernel_names
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import run_python, started
-from hpml_lab.core.system.tools import find_tool
 
 EVENTS = ("task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-misses")
 MODIFIER = re.compile(r":[ukhIGHpPSDWe]+$")

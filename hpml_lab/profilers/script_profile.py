@@ -20,8 +20,8 @@ from typing import Any
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import started
-from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profilers import launcher
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
 from hpml_lab.profilers.foreground import exit_code, in_foreground

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.profilers import launcher
 from hpml_lab.profilers.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode

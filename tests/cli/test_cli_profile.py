@@ -12,8 +12,8 @@ import time
 import pytest
 
 from hpml_lab.cli import main
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import python_environment
-from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profilers import script_profile
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.launcher import HERE

@@ -20,9 +20,8 @@ import torch
 
 from hpml_lab import cli, recording
 from hpml_lab.cli.reference import duration
-from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment import Result, registry
 from hpml_lab.core.experiment.registry import all_experiments, find
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import ROOT

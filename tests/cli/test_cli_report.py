@@ -16,9 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpml_lab import cli
-from hpml_lab.core.experiment import kept, registry
-from hpml_lab.core.experiment.findings import Claim, KeyFigure, Row, Table, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Claim, KeyFigure, Result, Row, Table, column, registry, results_folder
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.report import guesses, lessons, machines, write_report
@@ -293,7 +291,7 @@ def test_without_a_folder_the_page_is_made_of_what_is_kept(folder, tmp_path, mon
     result("beta").save(tmp_path / "results")
     monkeypatch.setenv("HPML_RESULTS", str(folder))
     assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{folder / 'report.html'}\n"
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results_folder, "RESULTS", tmp_path / "results")
     monkeypatch.delenv("HPML_RESULTS")
     assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{tmp_path / 'results' / 'report.html'}\n"
     monkeypatch.setenv("HPML_RESULTS", "")

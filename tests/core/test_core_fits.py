@@ -7,10 +7,8 @@ import pytest
 import torch
 
 import hpml_lab
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.fits import Fits, is_out_of_memory
-from hpml_lab.core.experiment.registry import experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Result, experiment, registry
+from hpml_lab.core.experiment.fits import is_out_of_memory
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError

@@ -3,16 +3,15 @@
 import json
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import experiment, find, load_result
+from hpml_lab.core.experiment import Result, Row, Table, column, experiment, registry
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.experiment.render import table_html
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system import machine
@@ -296,6 +295,38 @@ def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
     assert picture["image/png"] and "A line through the measured values" in picture["text/plain"]
     assert options["metadata"]["image/png"]["alt"] in card["text/html"]
     assert card["text/plain"].startswith("sample-row") and "<table" in card["text/html"]
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """The folder in which notebooks keep what they run, here with their `display`."""
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setattr("IPython.display.display", lambda data, **options: None)
+    return tmp_path / "results"
+
+
+def test_a_cell_that_runs_an_experiment_keeps_it_once_and_showing_it_writes_nothing(sample, results, monkeypatch):
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(user_ns={"In": ["", "result = sample_row()"]}))
+    result = sample("quick")
+    kept = results / "sample-row.json"
+    assert sample.load(kept).rows() == result.rows()
+    kept.unlink()
+    for show in (result._ipython_display_, result._ipython_display_, result.text, result.html, result.__repr__):
+        show()
+    assert list(results.iterdir()) == []
+
+
+def test_showing_the_recorded_run_does_not_make_it_the_readers_own(sample, results, tmp_path, monkeypatch):
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
+    sample("full").save(tmp_path)
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(user_ns={"In": ["", "sample_row.reference()"]}))
+    sample.reference()._ipython_display_()
+    assert not results.exists()
+
+
+def test_a_script_that_runs_an_experiment_keeps_nothing(sample, results):
+    sample("quick")._ipython_display_()
+    assert not results.exists()
 
 
 def test_above_each_of_two_pictures_a_notebook_says_whose_it_is(sample, tmp_path, monkeypatch):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit, whole_imports
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.profilers.functions import by_line
 
 COMPUTES = """

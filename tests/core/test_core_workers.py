@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset, _utils
 
 from hpml_lab.core.system import workers
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids, needs_shared_memory, shutdown_workers, sleep_until
-from hpml_lab.core.timing.timeline import CLOCK
 
 
 def test_sleep_until_never_wakes_early():

@@ -88,9 +88,9 @@ def test_at_full_size_every_gpu_is_a_rank_and_one_gpu_is_none(monkeypatch, gpus,
         is_cuda = True
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    where = placement.placement(module.Params(size=size, device=Gpu(), ranks=4))
+    where = placement.placement(4, Gpu(), all_gpus=size == "full")
     assert (where.ranks, where.device) == ranks and bool(where.note) == (where.device == "cpu")
-    assert placement.placement(module.Params(size="quick", device=Gpu(), ranks=2)).ranks == 2
+    assert placement.placement(2, Gpu(), all_gpus=False).ranks == 2
 
 
 def test_more_ranks_than_cores_are_said(monkeypatch):

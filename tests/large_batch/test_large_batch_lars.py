@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.registry import Params, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import load
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import (

@@ -10,8 +10,8 @@ import torch
 from torch.optim import lr_scheduler
 
 from hpml_lab import large_batch
-from hpml_lab.core.experiment.registry import Params, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.large_batch.exercises import accumulate_gradients
 from hpml_lab.large_batch.exercises.watched_training import small_batches

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.clock import PLACEBO, Timing

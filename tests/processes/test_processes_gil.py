@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hpml_lab import processes
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.programs import run_python
 from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.timing.clock import ceiling
 from hpml_lab.core.timing.timeline import Span
 from hpml_lab.profilers import device_work

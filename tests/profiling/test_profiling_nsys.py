@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load

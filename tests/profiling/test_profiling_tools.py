@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.timing import counting
 from hpml_lab.core.timing.timeline import busy

@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn.utils import prune
 
 from hpml_lab import pruning
-from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment import Result, Table
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.pruning.exercises import keep_the_mask

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, find
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table
+from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.show.style import png
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import Device

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from hpml_lab import quantization
-from hpml_lab.core.experiment.registry import Params, find, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError

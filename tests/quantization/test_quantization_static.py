@@ -207,7 +207,8 @@ def test_a_trap_that_is_gone_is_reported_as_working(monkeypatch):
 def test_on_a_gpu_the_rows_are_the_cpus_and_a_note_says_what_serves_there(monkeypatch, on_digits):
     monkeypatch.setattr(static_int8, "torchao", missing_torchao)
     monkeypatch.setattr(variants, "compiled_for", missing_compiler)
-    from hpml_lab.core.experiment.registry import Params, find
+    from hpml_lab.core.experiment import Params
+    from hpml_lab.core.experiment.registry import find
 
     device = SimpleNamespace(is_cuda=True, torch=torch.device("cuda"))
     result = find("pt2e-inductor").function(Params(size="quick", device=device, **TINY))

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.data import load
 from hpml_lab.race.experiments.schedules_vs_adaptive import (
     ContestEntry,

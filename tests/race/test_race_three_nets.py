@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hpml_lab import race
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing.noise import SpeedUp, times_faster
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race, records

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hpml_lab import targets
-from hpml_lab.core.experiment.registry import Params, find, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, registry
 from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.data import load

@@ -14,9 +14,7 @@ from hpml_lab.adaptive.experiments.shared.streams import (
     run_formula,
     steps_of,
 )
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.optim.colors import OPTIMIZER_COLORS

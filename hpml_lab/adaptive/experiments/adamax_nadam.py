@@ -7,9 +7,7 @@ from itertools import chain, pairwise, repeat
 import torch
 
 from hpml_lab.adaptive.experiments.shared.streams import FLOAT64, normal, run_formula, steps_of
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.optim.formulas import FORMULAS

@@ -15,14 +15,15 @@ from typing import Any
 import torch
 
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
-from hpml_lab.core.experiment.records import read_record
 from hpml_lab.core.experiment.result import Result, load_record
+from hpml_lab.core.experiment.result_json import read_record
+from hpml_lab.core.experiment.results_folder import keep
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.time_limit import whole_imports
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.core.timing.compilation import kernels_of_this_processor
@@ -33,7 +34,7 @@ SEED = 0
 
 
 class Params(SimpleNamespace):
-    """What an experiment is given: `size` ("quick" or "full"), `device` (core.device.Device) and that size's parameters."""
+    """What an experiment is given: `size` ("quick" or "full"), `device` (a core.system.device.Device), that size's values."""
 
 
 def default_size() -> str:
@@ -88,7 +89,7 @@ class Experiment:
         return load_record(Path(path), self)
 
     def __call__(self, size: str | None = None, device: str | None = None) -> Result:
-        """Run the experiment, seeded and on one CPU thread, and record where it ran.
+        """Run the experiment, seeded and on one CPU thread, and record where it ran. A notebook's run is kept in its folder.
 
         size    "quick" or "full"; by default the environment variable `HPML_SIZE`, or quick
         device  by default the best device here, or `HPML_DEVICE`
@@ -127,6 +128,7 @@ class Experiment:
 
             with current_device(gpu):
                 result.machine["launch_us"] = round(1e6 * launch_seconds(gpu), 1)
+        keep(result)
         return result
 
 

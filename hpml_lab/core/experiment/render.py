@@ -6,24 +6,19 @@ and words besides colors, because GitHub and notebooks that JupyterLab does not 
 
 import base64
 import html
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from hpml_lab.core.experiment.findings import Claim, Table
 from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
+from hpml_lab.core.show.prose import prose_html
 
 SHOWN_ROWS = 8  # longer tables are folded, and cut short in a terminal
 MOST_ROWS = 120  # of a table in a card
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------
-
-
-def prose_html(text: str) -> str:
-    """A sentence with its `code` set as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def table_html(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -129,31 +124,6 @@ def recorded_html(recorded: Any) -> str:
 def data_uri(figure: Any) -> str:
     """A figure as the address of an image, for a page that is one file."""
     return f"data:image/png;base64,{base64.b64encode(style.png(figure)).decode()}"
-
-
-def picture(png: bytes, caption: str) -> dict[str, str]:
-    """The output bundle of a figure: a PNG that every viewer shows, and its caption as the text that nbval compares."""
-    return {"image/png": base64.b64encode(png).decode(), "text/plain": f"Figure: {caption}"}
-
-
-def show_picture(figure: Any, caption: str) -> None:
-    """Display a figure in a notebook; the caption is its alternative text."""
-    from IPython.display import display
-
-    display(picture(style.png(figure), caption), metadata={"image/png": {"alt": caption}}, raw=True)
-
-
-def show_figure(figure: Any, caption: str) -> None:
-    """Display a figure that is not an experiment's, with its caption under it."""
-    show_picture(figure, caption)
-    show_line(caption)
-
-
-def show_line(text: str) -> None:
-    """Display a line of text above or below a picture: JupyterLab ignores the alternative text of PNG outputs."""
-    from IPython.display import display
-
-    display({"text/html": f"<p><em>{prose_html(text)}</em></p>", "text/plain": text}, raw=True)
 
 
 # ---- terminal --------------------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from hpml_lab.core.experiment import kept, render
+from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
-from hpml_lab.core.experiment.records import WRONG, read_record, result_fields, unreadable, written_record
+from hpml_lab.core.experiment.result_json import WRONG, read_record, result_fields, unreadable, written_record
+from hpml_lab.core.show.picture import show_line, show_picture
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
@@ -183,11 +184,10 @@ class Result:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        kept.keep(self)
         for figure, caption in self.pictures():
             if label := caption.removesuffix(self.experiment.caption).strip():  # "This run, ...:"
-                render.show_line(label)
-            render.show_picture(figure, caption)
+                show_line(label)
+            show_picture(figure, caption)
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
 
     def save(self, folder: Path | str) -> Path:

@@ -28,14 +28,14 @@ from typing import Any, get_origin
 
 import torch
 
-from hpml_lab.core.experiment.kept import keep_verdict
-from hpml_lab.core.experiment.render import prose_html
+from hpml_lab.core.experiment.results_folder import keep_verdict
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 from hpml_lab.core.judge.unchanged import unchanged
 from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.show import style
+from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.errors import LabError
 
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from hpml_lab.core.experiment import kept
+from hpml_lab.core.experiment import results_folder
 from hpml_lab.core.judge.same import plain
 from hpml_lab.core.show.numbers import number
 
@@ -98,5 +98,5 @@ def predicted(guess: Any, measured: float, unit: str) -> Prediction:
     """
     prediction = Prediction(plain(guess), float(measured), unit)
     if prediction.is_number and math.isfinite(prediction.measured):
-        kept.keep_prediction(float(prediction.guess), prediction.measured, unit)
+        results_folder.keep_prediction(float(prediction.guess), prediction.measured, unit)
     return prediction

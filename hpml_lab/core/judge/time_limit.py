@@ -1,5 +1,4 @@
-"""A time limit for code that a student wrote: it may compute or wait forever, and the check must still answer. Neither a limit
-nor the stop button cuts an import in half: the first optimizer imports torch._dynamo, and half of it breaks every later one."""
+"""A time limit for code that a student wrote: it may compute or wait forever, and the check must still answer."""
 
 import contextlib
 import ctypes
@@ -9,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
+
+from hpml_lab.core.system.imports import imports_under_way
 
 
 class TimeLimitReached(BaseException):
@@ -41,7 +42,7 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
             yield
         return
 
-    started, imports = time.thread_time(), _imports(sys._getframe())
+    started, imports = time.thread_time(), imports_under_way(sys._getframe())
     looked, imported, importing = 0.0, 0.0, False  # what had been computed at the last look, and what of it in imports
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -50,7 +51,7 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         computed = time.thread_time() - started
         if number == signal.SIGALRM:
             raise TimeLimitReached(computed, wall_seconds)
-        before, importing = importing, _imports(frame) > imports
+        before, importing = importing, imports_under_way(frame) > imports
         imported += (computed - looked) * (before or importing)  # an import may have ended just now
         looked = computed
         if computed - imported >= 0.9 * cpu_seconds or imported >= 10 * cpu_seconds:
@@ -108,48 +109,3 @@ def _watched(cpu_seconds: float, wall_seconds: float | None) -> Iterator[None]:
         with contextlib.suppress(TimeLimitReached):
             for _ in range(100):
                 pass
-
-
-@contextlib.contextmanager
-def whole_imports(most_seconds: float = 30.0) -> Iterator[None]:
-    """Within the block, Ctrl-C and the stop button act once the module that is being imported is whole.
-
-    most_seconds  for which they wait: an import may never end
-    """
-    handler, main = signal.getsignal(signal.SIGINT), threading.main_thread().ident
-    if threading.get_ident() != main or not callable(handler) or not hasattr(signal, "pthread_kill"):
-        yield
-        return
-    imports, end, timers = _imports(sys._getframe()), [], []
-
-    def wait(number: int, frame: FrameType | None) -> None:
-        end.append(time.monotonic() + most_seconds)
-        stop_asking()
-        if _imports(frame) > imports and time.monotonic() < end[0]:
-            timers.append(threading.Timer(0.05, signal.pthread_kill, (main, number)))  # a signal ends a sleep, too
-            timers[-1].start()
-        else:
-            end.clear()
-            handler(number, frame)
-
-    def stop_asking() -> None:
-        while timers:
-            timers.pop().cancel()
-
-    signal.signal(signal.SIGINT, wait)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        stop_asking()
-        if end:  # the block ended while the interrupt still waited
-            signal.raise_signal(signal.SIGINT)
-
-
-def _imports(frame: FrameType | None) -> int:
-    """How many of the calls that led to `frame` are Python's own of an import."""
-    count = 0
-    while frame is not None:
-        count += frame.f_code.co_filename.startswith("<frozen importlib")
-        frame = frame.f_back
-    return count

@@ -11,13 +11,14 @@ An experiment's main figure answers one question. What else its result can show 
 In the notebook `descent.noise_by_batch(result)` as a cell's last line shows the figure and its caption.
 """
 
+import base64
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.experiment.render import show_figure
 from hpml_lab.core.show import style
+from hpml_lab.core.show.prose import prose_html
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,28 @@ def picture(draw: Callable[..., Any]) -> Callable[..., Picture]:
             return Picture(draw(*arguments, **options), " ".join(draw.__doc__.split()))
 
     return drawn
+
+
+def png_bundle(png: bytes, caption: str) -> dict[str, str]:
+    """The output bundle of a figure: a PNG that every viewer shows, and its caption as the text that nbval compares."""
+    return {"image/png": base64.b64encode(png).decode(), "text/plain": f"Figure: {caption}"}
+
+
+def show_picture(figure: Any, caption: str) -> None:
+    """Display a figure in a notebook; the caption is its alternative text."""
+    from IPython.display import display
+
+    display(png_bundle(style.png(figure), caption), metadata={"image/png": {"alt": caption}}, raw=True)
+
+
+def show_figure(figure: Any, caption: str) -> None:
+    """Display a figure that is not an experiment's, with its caption under it."""
+    show_picture(figure, caption)
+    show_line(caption)
+
+
+def show_line(text: str) -> None:
+    """Display a line of text above or below a picture: JupyterLab ignores the alternative text of PNG outputs."""
+    from IPython.display import display
+
+    display({"text/html": f"<p><em>{prose_html(text)}</em></p>", "text/plain": text}, raw=True)

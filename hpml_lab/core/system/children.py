@@ -27,7 +27,7 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 START_SECONDS = 120.0  # until a child runs its function: a new interpreter on a busy machine may import torch for a long time
 REST_SECONDS = 1.0  # how long a fork waits for this process's other threads to sleep

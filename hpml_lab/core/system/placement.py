@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.machine import cores
 
 
@@ -17,19 +17,18 @@ class Placement:
     note: str = ""
 
 
-def placement(params: Params, power_of_two: bool = False) -> Placement:
-    """A rank per GPU where there are at least two GPUs, at full size on all of them; else `params.ranks` on the CPU.
+def placement(ranks: int, device: Device, all_gpus: bool, power_of_two: bool = False) -> Placement:
+    """A rank per GPU where there are at least two GPUs and `device` is one; else `ranks` on the CPU.
 
+    all_gpus      use every GPU, also where there are more of them than `ranks`
     power_of_two  leave GPUs out if need be, where batches and layers have to divide by the ranks
     """
-    gpus = torch.cuda.device_count() if params.device.is_cuda else 0
+    gpus = torch.cuda.device_count() if device.is_cuda else 0
     if gpus >= 2:
-        ranks = gpus if params.size == "full" else min(params.ranks, gpus)
+        ranks = gpus if all_gpus else min(ranks, gpus)
         return Placement(1 << ranks.bit_length() - 1 if power_of_two else ranks, "cuda")
     found = "one GPU, and NCCL takes one rank per GPU" if gpus else "no GPU in use"
-    return Placement(
-        params.ranks, "cpu", f"There is {found}: the {params.ranks} ranks are processes on the CPU, connected by gloo."
-    )
+    return Placement(ranks, "cpu", f"There is {found}: the {ranks} ranks are processes on the CPU, connected by gloo.")
 
 
 def crowded(ranks: int) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.paths import ROOT
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 
 @dataclass(frozen=True)

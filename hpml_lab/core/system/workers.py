@@ -14,7 +14,7 @@ from typing import Any
 
 from hpml_lab.core.system.children import suppress_fork_warning
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 JOIN_SECONDS = 5.0  # for a worker that was asked to end
 
@@ -23,7 +23,7 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
 def sleep_until(moment: float) -> None:
-    """Sleep until `moment` seconds of core.timeline's CLOCK, never less."""
+    """Sleep until `moment` seconds of core.system.shared_clock's CLOCK, never less."""
     while (left := moment - CLOCK()) > 0:
         time.sleep(left)
 

@@ -6,12 +6,12 @@ The clock is the system's monotonic one, which all processes of a machine share:
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-CLOCK = time.monotonic  # seconds
+from hpml_lab.core.system.shared_clock import CLOCK
+
 HATCHES = (None, "///", "...", "xxx", "++", "ooo")
 
 

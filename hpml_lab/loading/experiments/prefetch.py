@@ -5,10 +5,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.workers import allow_oversubscription

@@ -13,9 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, Parameters, batched_forward

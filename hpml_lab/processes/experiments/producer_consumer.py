@@ -5,9 +5,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.noise import speed_up_of, times_faster
 from hpml_lab.core.timing.timeline import busy, rows

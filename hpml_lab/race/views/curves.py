@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.style import INK, new_figure
 from hpml_lab.optim.colors import optimizer_style

@@ -7,10 +7,8 @@ from typing import Any
 import psutil
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.fits import free_bytes
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.timing.clock import PLACEBO, Timing

@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hpml_lab.core.timing.counting  # noqa: F401  it keeps the profiler's status lines out of the output
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.attempt import attempt

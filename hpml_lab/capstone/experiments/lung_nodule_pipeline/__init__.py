@@ -20,9 +20,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
     FOUND, MachineUse, PipelineLadder, PipelineRung, Validated, by_kind, same_method, watched,
 )  # fmt: skip
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import PatientTraining, folder_on_ranks, trained_in_turns
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA

@@ -25,8 +25,7 @@ from hpml_lab.capstone.lessons import froc
 from hpml_lab.capstone.tools import patient_classifier, scans
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import PARTS, LungPipeline, PipelineSwitches
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, Row, column
 from hpml_lab.core.system.machine import cores
 from hpml_lab.core.timing.ladder import Ladder, Rung, gain_in_turns, in_turns
 from hpml_lab.core.timing.noise import SpeedUp

@@ -7,7 +7,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import KINDS, LA
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse, PipelineRung
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import TrainingTime
 from hpml_lab.capstone.tools.lung_pipeline import BEFORE
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.machine import cores
 
 

@@ -21,8 +21,7 @@ from hpml_lab.capstone.tools import scans
 from hpml_lab.capstone.tools.folder_run import run_on_ranks
 from hpml_lab.capstone.tools.lung_pipeline import FAST, LungPipeline, PipelineSwitches
 from hpml_lab.capstone.tools.prepared import PreparedScan
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, Row, column
 from hpml_lab.core.system.machine import cores
 from hpml_lab.core.timing.ladder import gain_in_turns, in_turns
 from hpml_lab.core.timing.noise import SpeedUp

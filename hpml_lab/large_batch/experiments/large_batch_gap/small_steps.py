@@ -10,8 +10,7 @@ from functools import partial
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.large_batch.experiments.shared.batched_trainings import HIDDEN, BatchedTrainings, ImageRows

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
-from hpml_lab.core.timing.timeline import CLOCK
 
 READ = (0.018, 0.600)  # seconds: ReadSegmentFlow in the lecture
 TRANSFORM = (0.013, 0.027)  # seconds: video_transform

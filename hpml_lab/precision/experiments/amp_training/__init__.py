@@ -5,9 +5,7 @@ from statistics import mean, median
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, interval, speed_up
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style

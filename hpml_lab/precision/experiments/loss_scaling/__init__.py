@@ -7,9 +7,7 @@ from statistics import median
 import torch
 from matplotlib.axes import Axes
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.data import load
 from hpml_lab.precision.experiments.loss_scaling.emulation import EmulatedLayer, emulated_layers

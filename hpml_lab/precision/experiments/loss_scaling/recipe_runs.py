@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, histogram, vanished_share

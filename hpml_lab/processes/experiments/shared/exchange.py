@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.children import START_SECONDS, child_process
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.ring import Ring
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.processes.lessons.messages import ROUTES
+from hpml_lab.processes.lessons.shared_memory_ring import Ring
 
 DEADLINE_SECONDS = 30.0  # that either side waits for the other
 WAITING = 2  # messages that may wait in a queue, and buffers that go back and forth

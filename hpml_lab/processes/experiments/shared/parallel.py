@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hpml_lab.core.system.children import child_process
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import call_python_module
-from hpml_lab.core.system.tools import find_tool
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 KINDS = {
     "loop": "Python loop",

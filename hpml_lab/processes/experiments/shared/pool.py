@@ -10,7 +10,8 @@ from typing import Any
 
 from hpml_lab.core.system.children import START_SECONDS, child_process, shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.system.programs import Finished, run_python
-from hpml_lab.core.timing.timeline import CLOCK, Span
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.processes.lessons import work
 
 STARTS, SQUARES = "starts", "squares"

@@ -14,8 +14,9 @@ import numpy as np
 
 from hpml_lab.core.system.children import START_SECONDS, run_in_children
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.ring import Ring
-from hpml_lab.core.timing.timeline import CLOCK, Span, span
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.timeline import Span, span
+from hpml_lab.processes.lessons.shared_memory_ring import Ring
 
 WAITS_FREE, WAITS_ITEM = "waits for a free slot", "waits for an item"
 FILLS, READS = "fills a slot", "reads a slot"

@@ -16,10 +16,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.children import child_process
 from hpml_lab.core.system.programs import call_python_module
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.processes.lessons.work import send_time
 
 PATIENCE_SECONDS = 120.0  # for one start; importing torch takes a few seconds, on a busy machine many

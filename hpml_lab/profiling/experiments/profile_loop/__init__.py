@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.core.show.ladder import draw_rungs
+from hpml_lab.core.show.ladder_figure import draw_rungs
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA

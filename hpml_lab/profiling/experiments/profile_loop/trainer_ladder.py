@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.counting import profiled, trace_events
 from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns

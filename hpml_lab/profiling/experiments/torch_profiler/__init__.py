@@ -7,10 +7,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, record_function
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing import counting
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import busy

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.pruning.experiments.pruning.lecture_examples import AMOUNT, pairs, prune_globally
 from hpml_lab.quantization import LeNet
 

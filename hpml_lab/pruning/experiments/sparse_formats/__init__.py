@@ -31,10 +31,7 @@ from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import (
     half_of_resnet18,
     infer,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA

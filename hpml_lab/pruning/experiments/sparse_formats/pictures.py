@@ -1,6 +1,6 @@
 """The bytes of each format as a picture, and how formats look in every figure."""
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.pruning.experiments.sparse_formats.times import FormatTime

@@ -48,9 +48,7 @@ from hpml_lab.quantization.tools.quantizers import (
     quantized_modules,
 )
 from hpml_lab.quantization.tools.sizes import sizes
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.attempt import attempt, error_message_of
 from hpml_lab.core.system.device import NO_CUDA

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import Timing, interleaved

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show.live_curve import LiveCurve

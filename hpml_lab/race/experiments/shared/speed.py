@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.data import DataSet

@@ -43,9 +43,7 @@ from hpml_lab.serving.experiments.serving_engines.load_test import (
     ready,
     serve_in_turns,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.show import style

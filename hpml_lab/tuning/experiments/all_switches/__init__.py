@@ -4,10 +4,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style

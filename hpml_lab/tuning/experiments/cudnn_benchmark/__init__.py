@@ -11,9 +11,7 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.counting import short_kernel_names
 from hpml_lab.core.timing.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
 from hpml_lab.core.timing.clock import PLACEBO, interleaved

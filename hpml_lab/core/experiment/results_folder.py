@@ -20,7 +20,7 @@ PREDICTIONS = "predictions.json"
 EXERCISES = "exercises.json"
 LOCK_SECONDS = 20.0  # for which a notebook waits until another has written its prediction
 
-_last_shown: dict[str, str] = {}  # slug, size and device of the result that this process showed last
+_last_run: dict[str, str] = {}  # slug, size and device of the experiment that a cell ran last
 
 
 def results_folder() -> Path | None:
@@ -30,8 +30,13 @@ def results_folder() -> Path | None:
 
 
 def keep(result: Any) -> None:
-    """Save a result that a notebook shows. A folder that cannot be written is reported on stderr: the notebook goes on."""
-    _last_shown.update(slug=result.slug, size=result.size, device=result.device)
+    """Save a result if a notebook's cell ran its experiment; what a script runs is the script's to save.
+
+    A folder that cannot be written is reported on stderr: the notebook goes on.
+    """
+    if not _cell():
+        return
+    _last_run.update(slug=result.slug, size=result.size, device=result.device)
     folder = results_folder()
     if folder is None or not result.slug:
         return
@@ -69,7 +74,7 @@ def keep_prediction(guess: float, measured: float, unit: str) -> None:
     folder, cell = results_folder(), _cell()
     if folder is None or not cell:
         return
-    found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}
+    found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_run}
     _add(folder / PREDICTIONS, found, "cell", "This prediction")
 
 

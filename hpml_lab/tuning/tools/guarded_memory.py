@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_lab.core.system.triton_kernel import interpreted_library, require_triton
+from hpml_lab.tuning.tools.triton_kernel import interpreted_library, require_triton
 
 APART = 1 << 22  # bytes between two tensors, and before the first
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from hpml_lab.core.judge.exercises import CannotCheck, Mistake
-from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch, own_copy
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.triton_kernel import TritonKernel, interpreted_library, require_triton
+from hpml_lab.tuning.tools.guarded_memory import MemoryFault, guarded_launch, own_copy
+from hpml_lab.tuning.tools.triton_kernel import TritonKernel, interpreted_library, require_triton
 
 UNTOUCHED = -12345.0  # what a kernel's result holds before it runs
 FAULTS = {

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.records import typed
+from hpml_lab.core.experiment import Row, column, registry
 from hpml_lab.core.experiment.registry import all_experiments, find, load_result
+from hpml_lab.core.experiment.result_json import typed
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.report.machines import machine_cards
 from hpml_lab.report.reasons import reasons

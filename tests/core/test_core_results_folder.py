@@ -1,13 +1,12 @@
-"""What notebooks show is kept: results and predictions, in a folder of the reader's own, and never by a test."""
+"""What notebooks run is kept: results and predictions, in a folder of the reader's own, and never by a test."""
 
 import json
 import multiprocessing
 
 import pytest
 
-from hpml_lab.core.experiment import kept
+from hpml_lab.core.experiment import Result, results_folder
 from hpml_lab.core.experiment.registry import find
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.judge.prediction import predicted
 from hpml_lab.core.system.paths import RESULTS
 
@@ -27,8 +26,13 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cell(monkeypatch):
-    """(code) the code of the cell that a notebook runs now."""
-    return lambda code: monkeypatch.setattr("IPython.get_ipython", lambda: Shell(code))
+    """(code) the code of the cell that a notebook runs now; at first one that runs an experiment."""
+
+    def run(code):
+        monkeypatch.setattr("IPython.get_ipython", lambda: Shell(code))
+
+    run("nets.xor()")
+    return run
 
 
 def made(size="quick", **changes):
@@ -39,81 +43,81 @@ def made(size="quick", **changes):
 
 def test_tests_keep_nothing_and_notebooks_keep_in_the_projects_folder(monkeypatch, cell):
     cell("predicted(guess, 1)")
-    assert kept.results_folder() is None, "conftest.py says so"
+    assert results_folder.results_folder() is None, "conftest.py says so"
     before = sorted(RESULTS.glob("*.json"))
-    kept.keep(made())
+    results_folder.keep(made())
     predicted(3, 2.0, "times")
     assert sorted(RESULTS.glob("*.json")) == before
     monkeypatch.delenv("HPML_RESULTS")
-    assert kept.results_folder() == RESULTS
+    assert results_folder.results_folder() == RESULTS
 
 
-def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder):
+def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder, cell):
     def notes():
         return find("xor").load(folder / "xor.json").notes
 
-    kept.keep(made())
+    results_folder.keep(made())
     (folder / "xor.png").write_bytes(b"the picture of an older run")
-    kept.keep(made(notes=["second"]))
+    results_folder.keep(made(notes=["second"]))
     assert notes() == ["second"] and not (folder / "xor.png").exists()
-    kept.keep(made("full, scaled to a half", notes=["scaled"]))
-    kept.keep(made(notes=["quick again"]))
+    results_folder.keep(made("full, scaled to a half", notes=["scaled"]))
+    results_folder.keep(made(notes=["quick again"]))
     assert notes() == ["scaled"]
-    kept.keep(made("full", notes=["third"]))
-    kept.keep(made(notes=["fourth"]))
-    kept.keep(made("full, scaled to a half", notes=["scaled"]))
+    results_folder.keep(made("full", notes=["third"]))
+    results_folder.keep(made(notes=["fourth"]))
+    results_folder.keep(made("full, scaled to a half", notes=["scaled"]))
     assert notes() == ["third"]
-    kept.keep(made("full", notes=["fifth"]))
+    results_folder.keep(made("full", notes=["fifth"]))
     assert notes() == ["fifth"]
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2]", "", "7"])
-def test_a_damaged_file_is_replaced(folder, content):
+def test_a_damaged_file_is_replaced(folder, cell, content):
     folder.mkdir()
     (folder / "xor.json").write_text(content)
-    kept.keep(made())
+    results_folder.keep(made())
     assert find("xor").load(folder / "xor.json").notes == ["first"]
 
 
-def test_a_file_nested_deep_is_replaced(folder):
+def test_a_file_nested_deep_is_replaced(folder, cell):
     folder.mkdir()
     (folder / "xor.json").write_text("[" * 200_000)
-    kept.keep(made())
+    results_folder.keep(made())
     assert find("xor").load(folder / "xor.json").notes == ["first"]
 
 
-def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, capsys):
+def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, cell, capsys):
     folder.mkdir()
     damaged = '{"format": 2, "size": "full", "slug": "xor"}'
     (folder / "xor.json").write_text(damaged)
-    kept.keep(made())
+    results_folder.keep(made())
     assert find("xor").load(folder / "xor.json").notes == ["first"]
     assert (folder / "xor.damaged.json").read_text() == damaged
     assert "xor.json is not a readable result" in (said := capsys.readouterr().err) and "now called xor.damaged.json" in said
 
 
-def test_a_result_of_no_experiment_is_not_kept(folder):
-    kept.keep(Result())
+def test_a_result_of_no_experiment_is_not_kept(folder, cell):
+    results_folder.keep(Result())
     assert not folder.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_reported_and_nothing_fails(folder, cell, capsys):
     folder.write_text("a file where the folder should be")
     cell("predicted(guess, 1)")
-    kept.keep(made())
+    results_folder.keep(made())
     predicted(3, 2.0, "times")
     said = capsys.readouterr().err
     assert "This result was not kept" in said and "This prediction was not kept" in said
 
 
 def test_a_prediction_is_kept_with_its_cell_and_the_last_guess_counts(folder, cell):
-    kept.keep(made())
+    results_folder.keep(made())
     cell("predicted(guess, a)\n")
     predicted(3, 2.0, "times")
     predicted(5, 2.0, "times")
     cell("predicted(guess, b)")
     predicted(40, 70.0, "%")
-    assert kept.read_predictions(folder) == [
+    assert results_folder.read_predictions(folder) == [
         {
             "cell": "predicted(guess, a)",
             "guess": 5.0,
@@ -148,7 +152,7 @@ def test_what_is_no_prediction_is_not_kept(folder, cell, guess, measured):
 def test_a_guess_of_0_is_kept(folder, cell):
     cell("predicted(guess, a)")
     predicted(0, 2.0, "%")
-    assert [row["guess"] for row in kept.read_predictions(folder)] == [0.0]
+    assert [row["guess"] for row in results_folder.read_predictions(folder)] == [0.0]
 
 
 def test_outside_of_a_notebook_no_prediction_is_kept(folder):
@@ -160,9 +164,9 @@ def test_damaged_predictions_are_left_out(folder):
     folder.mkdir()
     whole = {"cell": "a", "guess": 1, "measured": 2.5, "unit": "%"}
     (folder / "predictions.json").write_text(json.dumps([whole, 5, {"cell": "b"}, whole | {"guess": "1"}]))
-    assert kept.read_predictions(folder) == [whole]
+    assert results_folder.read_predictions(folder) == [whole]
     (folder / "predictions.json").write_text("nothing")
-    assert kept.read_predictions(folder) == []
+    assert results_folder.read_predictions(folder) == []
 
 
 DAMAGED = '[\n {"cell": "a", "guess": 1, "measured": 2.5, "unit": "%"},\n]\n'  # one comma too much
@@ -174,7 +178,7 @@ def test_predictions_that_cannot_be_read_are_set_aside_and_named(folder, cell, c
     for name in ("predictions.damaged.json", "predictions.damaged-2.json"):
         (folder / "predictions.json").write_text(DAMAGED)
         predicted(3, 2.0, "times")
-        assert (folder / name).read_text() == DAMAGED and len(kept.read_predictions(folder)) == 1
+        assert (folder / name).read_text() == DAMAGED and len(results_folder.read_predictions(folder)) == 1
         assert f"could not be read; it is now called {name}" in capsys.readouterr().err
 
 
@@ -189,8 +193,8 @@ def test_a_prediction_written_by_another_version_is_left_in_the_file(folder, cel
 
 def keep_twenty(number):
     for index in range(20):
-        kept._cell = lambda: f"cell {number}-{index}"  # noqa: B023
-        kept.keep_prediction(1.0 + index, 2.0, "times")
+        results_folder._cell = lambda: f"cell {number}-{index}"  # noqa: B023
+        results_folder.keep_prediction(1.0 + index, 2.0, "times")
 
 
 def test_two_notebooks_that_keep_twenty_predictions_each_keep_forty(folder):
@@ -200,4 +204,4 @@ def test_two_notebooks_that_keep_twenty_predictions_each_keep_forty(folder):
         notebook.start()
     for notebook in notebooks:
         notebook.join(120)
-    assert [notebook.exitcode for notebook in notebooks] == [0, 0] and len(kept.read_predictions(folder)) == 40
+    assert [notebook.exitcode for notebook in notebooks] == [0, 0] and len(results_folder.read_predictions(folder)) == 40

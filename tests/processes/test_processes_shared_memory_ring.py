@@ -9,11 +9,11 @@ from multiprocessing.shared_memory import SharedMemory
 import numpy as np
 import pytest
 
-from hpml_lab.core.system import ring as ring_module
 from hpml_lab.core.system.children import child_process
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.ring import SHM, Ring
 from hpml_lab.core.system.workers import child_pids
+from hpml_lab.processes.lessons import shared_memory_ring as ring_module
+from hpml_lab.processes.lessons.shared_memory_ring import SHM, Ring
 
 
 def exists(name):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import find_tool, need
+from hpml_lab.core.system.installed import find_tool, need
 
 
 def program(folder, name="hpml-tool"):
