@@ -136,7 +136,7 @@ def with_name_in_front_door(path: Path, topic: str, name: str) -> str:
 
 def with_cells(path: Path, text: str, exercise_minutes: int = 0) -> str:
     """The notebook with further cells in front of its key points, not run yet; `exercise_minutes` are added to its header."""
-    from hpml_lab.core.system.tools import need
+    from hpml_lab.core.system.installed import need
 
     nbformat = need("nbformat")
     notebook = nbformat.read(path, as_version=4)

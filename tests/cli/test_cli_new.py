@@ -14,8 +14,8 @@ from hpml_lab.cli import new
 from hpml_lab.core.experiment import catalogue
 from hpml_lab.core.system import files
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
-from hpml_lab.core.system.tools import find_tool
 
 TOPIC, NOTEBOOK = "nets", "03_nets"
 TREE = ("hpml_lab", "tests", "notebooks", "data/reference", "conftest.py", "pyproject.toml", "README.md")
