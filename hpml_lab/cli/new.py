@@ -24,7 +24,7 @@ KEY_POINTS = "## Key points"
 # A point to fill in, and the tests that fail until that is done.
 MARKED = ("replace what is marked TODO", ["test_nothing_is_left_to_fill_in"])
 MORE_MISTAKES = (
-    "in the answers, at least five wrong ones with four names",
+    "at least five wrong answers with four names, as rows of the rubric or in the answers",
     ["test_every_exercise_has_at_least_five_wrong_answers_with_several_names"],
 )
 NOT_RUN = ["test_a_notebook_is_clean", "test_the_line_on_a_lid_says_nothing"]
