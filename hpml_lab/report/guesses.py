@@ -10,7 +10,7 @@ from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.results_folder import read_predictions
 from hpml_lab.core.judge.prediction import Prediction
 from hpml_lab.core.show.numbers import number
-from hpml_lab.report.lessons import Question, questions
+from hpml_lab.report.notebook_texts import Question, questions
 
 WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured
 

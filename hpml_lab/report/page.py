@@ -17,8 +17,8 @@ from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.report.guesses import Guess, read_guesses, summary
-from hpml_lab.report.lessons import title
 from hpml_lab.report.machines import machine_cards
+from hpml_lab.report.notebook_texts import title
 from hpml_lab.report.reasons import reasons
 
 TEMPLATE = "report.html.j2"

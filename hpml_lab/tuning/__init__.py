@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
     from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft
     from hpml_lab.tuning.lessons.compositions import gelu as gelu, layer_norm as layer_norm
-    from hpml_lab.tuning.experiments.shared.networks import deep_mlp as deep_mlp
+    from hpml_lab.tuning.experiments.tuned_networks import deep_mlp as deep_mlp
     from hpml_lab.tuning.lessons.recomputing import MlpBlock as MlpBlock
     from hpml_lab.tuning.lessons.offloading import Offload as Offload, mapped_file as mapped_file
     from hpml_lab.core.system.attempt import attempt as attempt

@@ -19,7 +19,7 @@ from hpml_lab import cli
 from hpml_lab.core.experiment import Claim, KeyFigure, Result, Row, Table, column, registry, results_folder
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.report import guesses, lessons, machines, write_report
+from hpml_lab.report import guesses, machines, notebook_texts, write_report
 
 MACHINE = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.15.0"}
 
@@ -259,10 +259,12 @@ def test_a_guess_of_0_has_its_place_and_what_is_no_guess_is_left_out(folder):
 
 
 def test_every_guess_of_the_notebooks_has_its_question():
-    asked = lessons.questions()
+    asked = notebook_texts.questions()
     assert len(asked) >= 67
     assert [cell for cell, question in asked.items() if len(question.text) < 20 or "$" in question.text] == []
-    assert [title for title in map(lessons.title, {question.notebook for question in asked.values()}) if title[2] != " "] == []
+    assert [
+        title for title in map(notebook_texts.title, {question.notebook for question in asked.values()}) if title[2] != " "
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ def test_every_guess_of_the_notebooks_has_its_question():
     ],
 )
 def test_a_question_is_found_in_the_text_above_a_guess(markdown, words):
-    assert lessons.question(markdown) == words
+    assert notebook_texts.question(markdown) == words
 
 
 def test_machines_are_described_by_experiments_that_exist(monkeypatch):

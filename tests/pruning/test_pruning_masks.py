@@ -25,7 +25,6 @@ from hpml_lab.pruning.experiments.pruning.accuracies import (
     compare_accuracies,
     median_range,
 )
-from hpml_lab.pruning.experiments.pruning.files import PrunedFile
 from hpml_lab.pruning.experiments.pruning.kept_masks import (
     BEFORE,
     DECAY,
@@ -39,6 +38,7 @@ from hpml_lab.pruning.experiments.pruning.kept_masks import (
 )
 from hpml_lab.pruning.experiments.pruning.lecture_examples import CHANNELS, STACKED, PrunedExample, PrunedLayer
 from hpml_lab.pruning.experiments.pruning.lecture_examples import RANDOM as RANDOM_30
+from hpml_lab.pruning.experiments.pruning.pruned_files import PrunedFile
 from hpml_lab.pruning.lessons import masks
 from hpml_lab.quantization import LeNet
 

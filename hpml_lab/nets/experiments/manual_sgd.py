@@ -14,7 +14,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.nets.lessons.networks import ThreeLayerNet
-from hpml_lab.nets.lessons.sgd import (
+from hpml_lab.nets.lessons.sgd_by_hand import (
     ALPHA,
     BY_HAND,
     NO_GRAD,

@@ -29,7 +29,7 @@ from hpml_lab.nets.lessons.batched_xor import (
     train_batched,
 )
 from hpml_lab.nets.lessons.networks import XorNet
-from hpml_lab.nets.views.surfaces import snapshots_of
+from hpml_lab.nets.views.xor_surfaces import snapshots_of
 
 NOTEBOOK = "03_nets"
 QUICK = dict(seeds=200, epochs=10_000, other_epochs=2000)

@@ -12,7 +12,7 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
-from hpml_lab.processes.experiments.shared.parallel import (
+from hpml_lab.processes.experiments.parallel import (
     AGAIN,
     KINDS,
     RUNS,

@@ -11,7 +11,7 @@ from hpml_lab.core.system.children import ChildOutcome, run_in_child
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import rows
-from hpml_lab.processes.experiments.shared.start_cost import (
+from hpml_lab.processes.experiments.start_cost import (
     AGAIN,
     DONE,
     HANGS,

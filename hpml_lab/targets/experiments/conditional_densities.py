@@ -18,7 +18,7 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data import DataSet, load
 from hpml_lab.targets.experiments.regression_targets import SEEDS, spread
-from hpml_lab.targets.experiments.shared.tanh_networks import climb_and_fall
+from hpml_lab.targets.experiments.tanh_networks import climb_and_fall
 from hpml_lab.targets.lessons import mdn
 from hpml_lab.targets.lessons.autoregressive import PixelNet, draw_images, mixture_levels, normal_levels
 

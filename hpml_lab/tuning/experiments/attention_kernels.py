@@ -21,7 +21,7 @@ from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import Ceiling, ceiling, interleaved
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
+from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.attention import composed_attention, one_pass, online_attention
 
 # n, d and the block of the comparison in float64: blocks that divide n, that do not, of one key, of more keys than there are

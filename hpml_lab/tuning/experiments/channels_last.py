@@ -13,8 +13,8 @@ from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.tuning.experiments.shared.networks import images_and_classes, resnet
-from hpml_lab.tuning.experiments.shared.turns import REPLAYED, steps_in_turns
+from hpml_lab.tuning.experiments.tuned_networks import images_and_classes, resnet
+from hpml_lab.tuning.experiments.turns import REPLAYED, steps_in_turns
 
 QUICK = dict(batch=4, side=32, samples=9)
 FULL = dict(batch=64, side=224, samples=9)

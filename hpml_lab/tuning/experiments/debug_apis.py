@@ -18,8 +18,8 @@ from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import PLACEBO, Timing, captured, interleaved, launch_seconds
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up
-from hpml_lab.tuning.experiments.shared.networks import deep_mlp, images_and_classes, resnet
-from hpml_lab.tuning.experiments.shared.turns import in_turns, one_sample
+from hpml_lab.tuning.experiments.tuned_networks import deep_mlp, images_and_classes, resnet
+from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.faults import FAULTS
 
 QUICK = dict(layers=20, width=32, batch=2, side=32, samples=5, fastest_of=1, inputs=16)

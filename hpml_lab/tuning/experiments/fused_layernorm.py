@@ -16,7 +16,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
+from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.compositions import layer_norm
 from hpml_lab.tuning.tools.generated_kernels import compiled
 

@@ -1,6 +1,6 @@
 """The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
 
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import MachineUse
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, in_ms
 from hpml_lab.capstone.tools.lung_pipeline import PARTS
 from hpml_lab.core.experiment import Result

@@ -23,7 +23,7 @@ from hpml_lab.loading.lessons.epoch_bounds import (
     simulate,
 )
 from hpml_lab.loading.tools.epochs import Accelerator, Epoch, run_epoch, stamped_loader
-from hpml_lab.loading.experiments.shared.slow_clips import StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.experiments.slow_clips import StorageModel, batch_loads, clips_on_disk
 
 NOTEBOOK = "08_loading"
 PART_STYLE = {

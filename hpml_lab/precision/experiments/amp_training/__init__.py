@@ -29,7 +29,7 @@ from hpml_lab.precision.experiments.amp_training.loop_measurements import (
     train_and_test,
 )
 from hpml_lab.precision.experiments.amp_training.old_spellings import OldSpelling, then_and_now
-from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, vanished_share
+from hpml_lab.precision.experiments.underflow import LOSS_FACTOR, vanished_share
 
 QUICK = dict(data="digits", seeds=3, epochs=3, batch=64, rate=0.1, channels=32, blocks=3, images=16, side=16, samples=5)
 FULL = dict(data="mnist", seeds=3, epochs=3, batch=128, rate=0.1, channels=128, blocks=6, images=128, side=32, samples=7)

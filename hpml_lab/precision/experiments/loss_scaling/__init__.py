@@ -22,7 +22,7 @@ from hpml_lab.precision.experiments.loss_scaling.recipe_runs import (
     underflowing,
 )
 from hpml_lab.precision.lessons.recipes import RECIPES
-from hpml_lab.precision.experiments.shared.underflow import EDGES
+from hpml_lab.precision.experiments.underflow import EDGES
 
 QUICK = dict(data="digits", seeds=3, steps=80, batch=128, rate=0.1, trace=80)
 FULL = dict(data="mnist", seeds=5, steps=2340, batch=128, rate=0.1, trace=400)

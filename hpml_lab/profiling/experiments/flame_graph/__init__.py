@@ -22,7 +22,7 @@ from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import stacks
 from hpml_lab.profiling.views.icicle import draw_icicle
 from hpml_lab.profilers.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
-from hpml_lab.profilers.perf import perf_stacks
+from hpml_lab.profiling.tools.perf import perf_stacks
 from hpml_lab.profilers.stacks import function_name
 from hpml_lab.profiling.lessons import native_program, training_program
 

@@ -10,8 +10,8 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.profilers import perf
-from hpml_lab.profilers.perf import FunctionSamples, ProcessUsage
+from hpml_lab.profiling.tools import perf
+from hpml_lab.profiling.tools.perf import FunctionSamples, ProcessUsage
 from hpml_lab.profiling.experiments.perf_counters.c_program import counted_program
 
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=5)

@@ -14,7 +14,7 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
-from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES, ROUNDING, applicable
+from hpml_lab.profiling.experiments.profile_loop.trainer_changes import CHANGES, ROUNDING, applicable
 from hpml_lab.profiling.lessons.slow_trainer import PARTS, TrainerSwitches
 
 QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, turns=7, compile=False)

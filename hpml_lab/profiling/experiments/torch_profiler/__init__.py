@@ -17,7 +17,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.profilers.device_work import device_spans
+from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 from hpml_lab.profiling.tools import traces
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses

@@ -14,7 +14,7 @@ from hpml_lab.pruning.experiments.pruning.lecture_examples import (
     count_zeros,
     layers,
 )
-from hpml_lab.pruning.experiments.pruning.files import PrunedFile, files, twice
+from hpml_lab.pruning.experiments.pruning.pruned_files import PrunedFile, files, twice
 from hpml_lab.pruning.experiments.pruning.accuracies import (
     SparseAccuracy,
     Tuning,

@@ -29,7 +29,12 @@ from hpml_lab.quantization.experiments.dynamic_quantization.rows import (
     runs_on,
     timed_forwards,
 )
-from hpml_lab.quantization.experiments.dynamic_quantization.times import TimedPlace, compiled_times, linear_times, model_times
+from hpml_lab.quantization.experiments.dynamic_quantization.forward_times import (
+    TimedPlace,
+    compiled_times,
+    linear_times,
+    model_times,
+)
 from hpml_lab.quantization.lessons.lenet import trained
 from hpml_lab.quantization.tools.quantizers import (
     BF16,

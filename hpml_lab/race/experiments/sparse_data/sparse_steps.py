@@ -11,7 +11,7 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.optim import Adam, SparseAdam
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 from hpml_lab.race.lessons.word_vectors import WordVectors, gradient_bytes, zipf_words
 
 

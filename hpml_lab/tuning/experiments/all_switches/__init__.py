@@ -13,7 +13,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
 from hpml_lab.tuning.experiments.all_switches.in_process import SwitchBench, SwitchCounts
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches
-from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
 QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
 FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=9)

@@ -10,7 +10,7 @@ modules of this package compute the same rules in torch.optim's order of operati
 α learning rate, γ momentum, ρ and β decay rates, ε smoothing term, η trust coefficient, t the number of the step, from 1.
 """
 
-from hpml_lab.optim.numbers import largest, norm, ratio, sqrt
+from hpml_lab.optim.formulas.arithmetic import largest, norm, ratio, sqrt
 
 
 def gradient_descent(theta, g, s, t, lr=0.1):

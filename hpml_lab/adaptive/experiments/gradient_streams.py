@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.show import charts
-from hpml_lab.optim.formulas import FORMULAS, Formula
+from hpml_lab.optim.formulas.by_name import FORMULAS, Formula
 
 FLOAT64 = torch.float64
 

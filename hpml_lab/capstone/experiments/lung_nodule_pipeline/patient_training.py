@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hpml_lab import loading
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import overlaps
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import overlaps
 from hpml_lab.capstone.lessons import stages
 from hpml_lab.capstone.lessons.augmentation import augmented
 from hpml_lab.capstone.lessons.detector import RATE, detection_loss, training_batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.optim.lines import formula_lines
+from hpml_lab.optim.formulas.lines import formula_lines
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from hpml_lab import profiling
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import (
     EQUAL,
     NETWORK,
     PipelineChange,

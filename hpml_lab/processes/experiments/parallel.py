@@ -228,7 +228,7 @@ def measure_workers(
 ) -> tuple[str, list[WorkersRun]]:
     """An interpreter's version, and the runs of `compare_workers(**parameters)` in it. Raises RuntimeError if it fails."""
     options = {"python": python, "deadline_seconds": deadline_seconds, "environment": ONE_THREAD_EACH}
-    version, runs = call_python_module("hpml_lab.processes.experiments.shared.parallel", parameters, **options)
+    version, runs = call_python_module("hpml_lab.processes.experiments.parallel", parameters, **options)
     return version, [WorkersRun(**run) for run in runs]
 
 

@@ -14,8 +14,8 @@ from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.pruning.lessons import formats
-from hpml_lab.pruning.lessons.formats import FORMATS, SEARCHED, SEMI, SparseFormat, dense_bytes, most_kept, stored_bytes
+from hpml_lab.pruning.lessons import sparse_layouts
+from hpml_lab.pruning.lessons.sparse_layouts import FORMATS, SEARCHED, SEMI, SparseFormat, dense_bytes, most_kept, stored_bytes
 
 DENSE = "dense"
 NEVER = "at none of these"
@@ -75,8 +75,8 @@ def products(
     """
     chosen: dict[str, tuple[SparseFormat, Sequence[float]]] = {name: (found, sparsities) for name, found in FORMATS.items()}
     if two_of_four:
-        chosen[SEMI] = formats.SEMI_STRUCTURED, [0.5]
-        chosen[SEARCHED] = replace(formats.SEMI_STRUCTURED, store=partial(formats.searched, x=x)), [0.5]
+        chosen[SEMI] = sparse_layouts.SEMI_STRUCTURED, [0.5]
+        chosen[SEARCHED] = replace(sparse_layouts.SEMI_STRUCTURED, store=partial(sparse_layouts.searched, x=x)), [0.5]
     found, notes, pruned = [], [], {}  # formats that keep the same elements share a copy
     for name, (kind, levels) in chosen.items():
         try:
@@ -110,8 +110,8 @@ def rounding_error(product: PrunedProduct, x: Tensor) -> float:
     n terms, added in float32 and rounded to the result's dtype, differ from their exact sum by at most n·ε·Σ|w·x| + ε'·|sum|.
     """
     weight, wide, eps = product.weight.double(), x[:, :CHECKED].double(), torch.finfo(torch.float32).eps
-    if product.format == formats.ROWS:
-        weight = formats.without_zero_rows(weight)
+    if product.format == sparse_layouts.ROWS:
+        weight = sparse_layouts.without_zero_rows(weight)
     exact = weight @ wide
     bound = weight.shape[1] * eps * (weight.abs() @ wide.abs()) + torch.finfo(x.dtype).eps * exact.abs()
     error = ((product.matrix @ x)[:, :CHECKED].double() - exact).abs()
@@ -134,7 +134,7 @@ def timed(
     times = interleaved(works, samples=samples, placebo=DENSE, gpu=device.torch if device.is_cuda else None)
     rows, gains, dense = [], {}, dense_bytes(n, n, value=dtype.itemsize)
     for p in [PrunedProduct(DENSE, 0.0, weight, weight), *found]:
-        kind = formats.SEMI_STRUCTURED if p.format in (SEMI, SEARCHED) else FORMATS.get(p.format)
+        kind = sparse_layouts.SEMI_STRUCTURED if p.format in (SEMI, SEARCHED) else FORMATS.get(p.format)
         kept = int(p.weight.count_nonzero()) if kind else n * n
         row = FormatTime(
             matrix=description(weight),
@@ -176,7 +176,7 @@ def break_even(matrix: str, n: int, value: int, gains: dict[tuple[str, float], S
     the whole interval is below the noise.
     """
     rows = []
-    for name in (formats.CSR, formats.BSR, formats.ROWS):
+    for name in (sparse_layouts.CSR, sparse_layouts.BSR, sparse_layouts.ROWS):
         found = [(zeros, gain.slowdown) for (kind, zeros), gain in gains.items() if kind == name]
         if not found:
             continue

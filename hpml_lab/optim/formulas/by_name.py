@@ -7,9 +7,9 @@ from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
-from hpml_lab.optim import rules
-from hpml_lab.optim.lines import formula_lines
-from hpml_lab.optim.numbers import Number
+from hpml_lab.optim.formulas import rules
+from hpml_lab.optim.formulas.arithmetic import Number
+from hpml_lab.optim.formulas.lines import formula_lines
 
 State = SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Runs somebody's script and lets it be measured: `python launcher.py SETTINGS SCRIPT [ARGS]`, by the path of this file.
+"""Runs somebody's script and lets it be measured: `python script_launcher.py SETTINGS SCRIPT [ARGS]`, by the path of this file.
 
 The script sees what it would see if Python had started it: its own `sys.argv`, `sys.path`, `sys.modules`, `__main__`,
 environment, streams and signals. Its exceptions, exit code and Ctrl-C are passed on. Standard library only: any Python can
@@ -25,7 +25,7 @@ from typing import Any
 SAMPLED, TRACED = b"s", b"c"  # who profiles: py-spy from outside, or cProfile in here
 HERE = Path(__file__).resolve().parent
 RUNPY = "<frozen runpy>"
-OWN_FILES = (RUNPY, str(HERE / "launcher.py"), str(HERE / "operator_recorder.py"))  # frames that are not the script's
+OWN_FILES = (RUNPY, str(HERE / "script_launcher.py"), str(HERE / "operator_recorder.py"))  # frames that are not the script's
 
 
 def main(settings: dict[str, Any], script: list[str]) -> None:

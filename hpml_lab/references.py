@@ -58,9 +58,9 @@ MOST_TELLING = (
     "checkpointing",
 )
 LEAST_SECONDS = 10.0  # with less time left nothing more is started
-# Not `-m hpml_lab.recording`: each process that the experiment spawns would import that module, and torch with it, before it
+# Not `-m hpml_lab.references`: each process that the experiment spawns would import that module, and torch with it, before it
 # starts. Those that a notebook spawns do not.
-INTERPRETER = ["-c", "import sys; from hpml_lab.recording import main; sys.exit(main(*sys.argv[1:]))"]
+INTERPRETER = ["-c", "import sys; from hpml_lab.references import main; sys.exit(main(*sys.argv[1:]))"]
 TESTS = "tests marked cuda"
 LARGEST_FILE = 1 << 20  # bytes: a recorded run travels with the project
 NOT_HERE = 3  # exit code of an interpreter whose experiment refused: a program, a package or data are missing

@@ -20,7 +20,7 @@ from torch import nn
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import mnist_or_digits
-from hpml_lab.large_batch.lessons.scaling import Rate
+from hpml_lab.large_batch.lessons.rate_scaling import Rate
 
 CLASSES = 10
 HIDDEN = (100, 100, 100)

@@ -156,7 +156,7 @@ def _row(way: str, has_torch: bool, times: Sequence[tuple[float, float]]) -> Sta
 
 def measure_starts(deadline_seconds: float = 600.0, **parameters: Any) -> list[StartCost]:
     """`start_costs(**parameters)` in an interpreter of its own. Raises RuntimeError if it fails."""
-    rows = call_python_module("hpml_lab.processes.experiments.shared.start_cost", parameters, deadline_seconds=deadline_seconds)
+    rows = call_python_module("hpml_lab.processes.experiments.start_cost", parameters, deadline_seconds=deadline_seconds)
     return [StartCost(**row) for row in rows]
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.optim.base import Optimizer
-from hpml_lab.optim.tensors import Tracked, at_least_float32, pairs
+from hpml_lab.optim.machinery.base import Optimizer
+from hpml_lab.optim.machinery.tensor_stand_ins import Tracked, at_least_float32, pairs
 
 
 class LayerwiseOptimizer(Optimizer):

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from hpml_lab.optim.options import check_options
-from hpml_lab.optim.tensors import ComplexStep, Tracked, chunks, like, pairs
+from hpml_lab.optim.machinery.options import check_options
+from hpml_lab.optim.machinery.tensor_stand_ins import ComplexStep, Tracked, chunks, like, pairs
 
 if TYPE_CHECKING:
-    from hpml_lab.optim.explain import Explanation  # a training loop does not need it
+    from hpml_lab.optim.formulas.explain import Explanation  # a training loop does not need it
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -194,7 +194,7 @@ class Optimizer(torch.optim.Optimizer):
 
         parameter  its index, counted over all groups. Raises LabError if there is no such parameter.
         """
-        from hpml_lab.optim.explain import Explanation
+        from hpml_lab.optim.formulas.explain import Explanation
 
         return Explanation(self, parameter)
 
