@@ -76,7 +76,9 @@ def test_a_claim_that_stands_only_with_or_without_cuda_is_found(body):
 
 def test_every_exact_claim_exists_and_reads_the_same_with_and_without_cuda():
     found = {str(path.relative_to(ROOT)): only_on_some_machines(path.read_text(encoding="utf-8")) for path in SOURCES}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert {path: lines for path, lines in found.items() if lines} == {}, (
+        "at these lines an exact claim depends on CUDA: claim it always and in the same words, or use `result.measured(…)`"
+    )
 
 
 CLOCKS = {"process_time", "perf_counter", "monotonic", "thread_time", "CLOCK", "stuck"}  # what is called
@@ -133,4 +135,6 @@ def test_a_claim_that_a_clock_decides_is_found(body):
 
 def test_no_clock_decides_an_exact_claim_or_a_check():
     found = {str(path.relative_to(ROOT)): timed_claims(path.read_text(encoding="utf-8")) for path in SOURCES}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert {path: lines for path, lines in found.items() if lines} == {}, (
+        "at these lines a clock decides an exact claim or a check: count instead, or use `result.measured(…)`"
+    )

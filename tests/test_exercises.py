@@ -75,7 +75,9 @@ def judged(exercise, answer):
 
 def test_every_topics_exercises_load():
     assert import_topics("exercises") == {}, "an exercise that does not load would be missing below without a word"
-    assert len(all_exercises()) >= 86
+    assert len(all_exercises()) >= 86, (
+        "an exercise is missing: is it registered by @exercise in a module of its topic's exercises/?"
+    )
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
@@ -141,7 +143,10 @@ def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exerc
     """The rows of its rubrics and those written by hand."""
     names = [mistake for mistake, _ in answers(exercise).WRONG]
     names += [mistake for rubric in rubrics_of(exercise).values() for mistake, _, _ in rubric.single()]
-    assert len(names) >= 5 and len(set(names)) >= 4
+    assert len(names) >= 5 and len(set(names)) >= 4, (
+        f"{exercise.name} has {len(names)} wrong answers with {len(set(names))} names: add rows to its rubric, or entries to "
+        "WRONG of its answers, until it has at least 5 with 4 names"
+    )
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
@@ -150,12 +155,19 @@ def test_notebook_and_checks_name_the_same_exercises(name):
     stubs = [cell.metadata["hpml"]["exercise"] for cell in cells(notebook, "exercise")]
     checked = [re.search(r'check\("([\w-]+)"', cell.source)[1] for cell in cells(notebook, "exercise-check")]
     registered = [exercise.name for exercise in EXERCISES if exercise.notebook == name]
-    assert stubs == checked and sorted(stubs) == sorted(registered)
-    assert len(stubs) >= 2
+    assert stubs == checked, f'{name}: behind each stub stands its check: a cell `check("name", …)` with the tag exercise-check'
+    assert sorted(stubs) == sorted(registered), (
+        f"{name} has stubs for {sorted(stubs)}, hpml_lab has checks for {sorted(registered)}: add what is missing; a stub's "
+        'metadata are {"hpml": {"exercise": "name"}, "tags": ["exercise"]}'
+    )
+    assert len(stubs) >= 2, f"{name} has one exercise: write a second"
     headings = [c.source for c in notebook.cells if c.cell_type == "markdown" and c.source.startswith("### Exercise")]
-    assert len(headings) == len(stubs)
+    assert len(headings) == len(stubs), (
+        f"{name} has {len(headings)} headings `### Exercise: …` for {len(stubs)} stubs: one each"
+    )
     for heading in headings:
-        assert "●" in heading and re.search(r"\d+ minutes", heading), "difficulty and minutes are stated"
+        stated = "●" in heading and re.search(r"\d+ minutes", heading)
+        assert stated, f"{name}, {heading.splitlines()[0]!r}: say `**Difficulty** ●●○ · 15 minutes` below it"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
@@ -167,7 +179,8 @@ def test_no_notebook_gives_a_solution_away(exercise):
     else:
         body = [repr(solution)]
     stored = "\n".join(cell.source for cell in read(exercise.notebook).cells)
-    assert not all(line in stored for line in body)
+    given_away = all(line in stored for line in body)
+    assert not given_away, f"{exercise.notebook} holds the solution of {exercise.name}: take out what gives it away, {body}"
 
 
 def solved(name):

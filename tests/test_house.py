@@ -1,4 +1,7 @@
-"""The layout of the project: floors, topics with their front doors, notebooks that contain every experiment."""
+"""The layout of the project: floors, topics with their front doors, notebooks that contain every experiment.
+
+Each assertion says what to do. CONTRIBUTING.md has the rules with their numbers.
+"""
 
 import ast
 import functools
@@ -90,7 +93,7 @@ def modules_imported(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.level == 0, f"{path}, line {node.lineno}: imports are absolute, write `from hpml_lab.… import …`"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         yield from names
 
@@ -105,10 +108,13 @@ def test_no_import_runs_upward_and_topics_do_not_import_each_other(path):
     part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if part == "__init__":
         return
-    assert part in FLOOR, f"say in this test which floor {part} is on"
+    assert part in FLOOR, f"say in FLOORS of tests/test_house.py which floor {part} is on"
     for other in imports(path):
         if other != "__version__":
-            assert other == part or FLOOR[other] < FLOOR[part], f"{part} imports {other}"
+            assert other == part or FLOOR[other] < FLOOR[part], (
+                f"{path} imports hpml_lab.{other}, which is not below {part}: move what both need to a lower floor "
+                "(core, data, optim), or hand it in as an argument"
+            )
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*/**/*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -127,7 +133,11 @@ def test_no_import_runs_upward_in_core(path):
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_no_module_is_long(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LINES, (
+        f"{path} has {lines} lines, at most {LINES} are allowed: move what belongs together into a module of its own; "
+        "an experiment becomes a folder, experiments/<slug>/__init__.py with what only it uses next to it"
+    )
 
 
 def test_a_class_name_has_one_meaning_in_the_package():
@@ -136,7 +146,9 @@ def test_a_class_name_has_one_meaning_in_the_package():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}, (
+        "one name, several classes: rename all but one after what it holds, or import that one"
+    )
 
 
 def test_a_module_name_has_one_meaning_in_the_package():
@@ -154,7 +166,9 @@ def test_a_module_name_has_one_meaning_in_the_package():
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topic_has_its_parts_and_nothing_else(topic):
     found = {path.name for path in (PACKAGE / topic).iterdir() if path.name != "__pycache__"}
-    assert found - PARTS == {"__init__.py"} and {"experiments"} <= found
+    assert found - PARTS == {"__init__.py"} and {"experiments"} <= found, (
+        f"hpml_lab/{topic} has {sorted(found)}: what is not its front door goes into one of {', '.join(sorted(PARTS))}"
+    )
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -165,7 +179,10 @@ def test_lessons_and_tools_know_nothing_of_experiments(topic):
             module = node.module if isinstance(node, ast.ImportFrom) else ""
             if part != "__init__.py" and module and module.startswith(f"hpml_lab.{topic}."):
                 other = module.split(".")[2]
-                assert other == part or other in MAY_IMPORT[part], f"{path} imports {module}"
+                assert other == part or other in MAY_IMPORT[part], (
+                    f"{path}, line {node.lineno}, imports {module}: {part} may import {' and '.join(MAY_IMPORT[part])}; "
+                    "move what both need there, or hand it in as an argument"
+                )
 
 
 @functools.cache
@@ -185,12 +202,17 @@ def importers():
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_short_module_with_one_importer_is_part_of_it(topic):
+    """But for lessons: each is read alone, however short, and the notebook shows it (a test below)."""
     front_door = (PACKAGE / topic / "__init__.py").read_text(encoding="utf-8")
     imported = importers()
     for path in (PACKAGE / topic).rglob("*.py"):
         module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        if path.name != "__init__.py" and len(path.read_text(encoding="utf-8").splitlines()) < FEW_LINES:
-            assert module in front_door or len(imported.get(module, ())) != 1, f"{path} belongs to {imported[module]}"
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if path.name != "__init__.py" and "lessons" not in path.parts and lines < FEW_LINES:
+            assert module in front_door or len(imported.get(module, ())) != 1, (
+                f"{path} has {lines} lines, fewer than {FEW_LINES}, and is imported by {', '.join(imported[module])} alone: "
+                f"move its code there; or, if notebook, README or docs use it, name it in hpml_lab/{topic}/__init__.py"
+            )
 
 
 def texts_without_encoding(tree):
@@ -215,7 +237,9 @@ def test_every_text_has_an_encoding():
     found = {}
     for path in PACKAGE.rglob("*.py"):
         found[str(path)] = list(texts_without_encoding(ast.parse(path.read_text(encoding="utf-8"))))
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert {path: lines for path, lines in found.items() if lines} == {}, (
+        "these lines read or write a text in the system's encoding: add encoding='utf-8'"
+    )
 
 
 def test_only_classes_derived_from_row_have_columns():
@@ -227,40 +251,57 @@ def test_only_classes_derived_from_row_have_columns():
                 getattr(item.value.func, "id", "") for item in node.body if isinstance(getattr(item, "value", None), ast.Call)
             ]:
                 bases[node.name] = [base.id for base in node.bases]
-    assert len(bases) > 200
-    assert [name for name, of in bases.items() if not any(base == "Row" or base in bases for base in of)] == []
+    assert len(bases) > 200, (
+        f"only {len(bases)} classes with columns were found: does this test still look for what is written?"
+    )
+    assert [name for name, of in bases.items() if not any(base == "Row" or base in bases for base in of)] == [], (
+        "derive these classes from Row, or leave out `column`"
+    )
 
 
 def test_every_topic_loads_here():
-    assert topics_that_do_not_load() == {}
-    assert dict(import_topics("exercises")) == {}, "its exercises, too"
+    assert topics_that_do_not_load() == {}, "import hpml_lab.<topic>.experiments in a Python prompt: its error says where"
+    assert dict(import_topics("exercises")) == {}, "import hpml_lab.<topic>.exercises in a Python prompt: its error says where"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topics_front_door_lists_what_it_offers_and_says_what_each_name_is(topic):
-    package = importlib.import_module(f"hpml_lab.{topic}")
-    assert package.__all__ and len(set(package.__all__)) == len(package.__all__)
+    package, front_door = importlib.import_module(f"hpml_lab.{topic}"), f"hpml_lab/{topic}/__init__.py"
+    twice = [name for name in package.__all__ if package.__all__.count(name) > 1]
+    assert package.__all__ and not twice, f"{front_door} names {twice or 'nothing'}: each name once, as `import name as name`"
     for name in package.__all__:
-        assert getattr(package, name) is not None, "every name exists"
-        assert re.search(rf"\b{name}\b", package.__doc__), f"the docstring says what {name} is"
-        assert not hasattr(getattr(package, name), "__path__"), "no name is both a module and what it offers"
+        assert getattr(package, name) is not None, f"{front_door} names {name}, which is None: import what there is"
+        described = re.search(rf"\b{name}\b", package.__doc__)
+        assert described, f"say in a line of the docstring of {front_door} what {name} is"
+        assert not hasattr(getattr(package, name), "__path__"), f"{front_door}: {name} is also a module; rename one of the two"
     offered = [name for name in package.__all__ if isinstance(getattr(package, name), Experiment)]
-    assert offered == [row.function.__name__ for row in EXPERIMENTS if row.topic == topic]
+    own = [row.function.__name__ for row in EXPERIMENTS if row.topic == topic]
+    for name in own:
+        assert name in offered, (
+            f"{front_door} does not name the experiment {name}: add, in the order of the notebook, "
+            f"`from hpml_lab.{topic}.experiments.{name} import {name} as {name}`"
+        )
+    assert offered == own, f"{front_door} names experiments of another topic, or in an order of its own: {offered}, not {own}"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topics_front_door_opens_without_loading_torch(topic):
     code = f"import sys, hpml_lab.{topic}; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.stdout.strip() == "[]", (
+        f"hpml_lab/{topic}/__init__.py imports {done.stdout.strip()} when it opens: import under `if TYPE_CHECKING:` only, and "
+        f"let `attach` do the rest. {done.stderr}"
+    )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)
 def test_an_experiment_is_one_file_with_its_name(experiment):
     name = experiment.slug.replace("-", "_")
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.slug)
-    assert experiment.function.__name__ == name
-    assert experiment.function.__module__ == f"hpml_lab.{experiment.topic}.experiments.{name}"
+    function, wanted = experiment.function, f"hpml_lab.{experiment.topic}.experiments.{name}"
+    valid = re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.slug)
+    assert valid, f"{experiment.slug}: a slug has small letters, digits and single hyphens; rename it"
+    assert function.__name__ == name, f"the function of {experiment.slug} is called {function.__name__}: call it {name}"
+    assert function.__module__ == wanted, f"{experiment.slug} is in {function.__module__}: move it to {wanted}"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -279,13 +320,18 @@ def test_what_stands_next_to_the_experiments_is_listed_and_used_by_several(topic
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)
 def test_an_experiment_is_described_and_taught(experiment):
-    first, *rest = experiment.function.__doc__.strip().splitlines()
-    assert first.endswith(".") and not (rest and rest[0].strip()), "the title is a sentence on the first line, alone"
-    assert experiment.draw is None or len(experiment.caption) > 40, "the drawing's docstring is its alternative text"
-    assert set(experiment.quick) == set(experiment.full), "both sizes have the same parameters"
+    path, function = experiment.function.__module__, experiment.function
+    first, *rest = function.__doc__.strip().splitlines()
+    alone = first.endswith(".") and not (rest and rest[0].strip())
+    assert alone, f"{path}: the docstring of {function.__name__} begins with its title: a sentence on the first line, alone"
+    assert experiment.draw is None or len(experiment.caption) > 40, (
+        f"{path}: the docstring of the drawing is its caption and alternative text; say in it what the figure shows"
+    )
+    assert set(experiment.quick) == set(experiment.full), f"{path}: give quick and full the same parameters"
     notebook = nbformat.read(NOTEBOOKS / f"{experiment.notebook}.ipynb", as_version=4)
-    code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
-    assert f"{experiment.topic}.{experiment.function.__name__}()" in code
+    call = f"{experiment.topic}.{function.__name__}()"
+    called = any(call in cell.source for cell in notebook.cells if cell.cell_type == "code")
+    assert called, f"no cell of {experiment.notebook}.ipynb calls {call}: add its section, with a cell `result = {call}`"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -299,7 +345,10 @@ def test_experiments_keep_the_order_of_the_notebooks_headings(path):
     ]
     slugs = {row.slug for row in EXPERIMENTS if row.notebook == path.stem}
     named = [slug for line in headings for slug in re.findall(r"`([a-z0-9-]+)`", line) if slug in slugs]
-    assert named == [row.slug for row in EXPERIMENTS if row.notebook == path.stem]
+    assert named == [row.slug for row in EXPERIMENTS if row.notebook == path.stem], (
+        f"each experiment of {path.name} has one heading `## … · `slug``, and the front door names them in the same order: "
+        "add the heading, or move the line in the front door"
+    )
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -311,30 +360,37 @@ def test_a_notebook_imports_from_front_doors_and_lessons_only_in_at_most_six_lin
         for line in cell.source.splitlines()
         if re.match(r"\s*(from|import) hpml_lab", line)
     ]
-    assert 0 < len(lines) <= 6
+    assert 0 < len(lines) <= 6, (
+        f"{path.name} imports from hpml_lab in {len(lines)} lines: join them to 1 to 6, in the first code cell"
+    )
     for line in lines:
-        assert re.match(r"\s*from hpml_lab(\.\w+(\.lessons)?)? import ", line), (
-            f"one of the front doors, or of the lessons: {line}"
+        topic = re.match(r"\s*from hpml_lab(\.\w+(\.lessons)?)? import ", line)
+        assert topic, (
+            f"{path.name}: `{line.strip()}` imports from inside a topic. Name what it needs in the topic's front door "
+            "(hpml_lab/<topic>/__init__.py) and import it from there; a lesson: `from hpml_lab.<topic>.lessons import …`"
         )
 
 
 def test_slugs_are_unique():
     slugs = [row.slug for row in EXPERIMENTS]
-    assert len(slugs) == len(set(slugs)) >= 80
+    assert len(slugs) == len(set(slugs)) >= 80, f"rename one of {[slug for slug in slugs if slugs.count(slug) > 1]}"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_00_and_the_readme_list_it(path):
     first = "".join(cell.source for cell in nbformat.read(NOTEBOOKS / "00_start.ipynb", as_version=4).cells)
-    assert path.stem == "00_start" or f"({path.name})" in first
-    assert f"(notebooks/{path.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked, listed = path.stem == "00_start" or f"({path.name})" in first, f"(notebooks/{path.name})" in readme
+    assert linked, f"link {path.name} from the list in notebooks/00_start.ipynb"
+    assert listed, f"add a row for notebooks/{path.name} to the table of README.md"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_has_its_topic_and_its_tests(path):
     topic = path.stem.split("_", 1)[1]
-    assert topic in TOPICS and (PACKAGE / topic / "experiments").is_dir()
-    assert (ROOT / "tests" / topic).is_dir()
+    assert topic in TOPICS, f"add {topic} to TOPICS of tests/test_house.py, or name {path.name} after its topic"
+    for folder in (PACKAGE / topic / "experiments", ROOT / "tests" / topic):
+        assert folder.is_dir(), f"{path.name} needs the folder {folder}: make it"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -342,28 +398,38 @@ def test_a_notebook_is_clean(path):
     raw = path.read_text()
     notebook = nbformat.reads(raw, as_version=4)
     nbformat.validate(notebook)
-    assert "widgets" not in notebook.metadata
-    assert str(ROOT) not in raw and "/home/" not in raw and "site-packages" not in raw
+    store = f"run `make outputs ARGS=notebooks/{path.name}`"
+    assert "widgets" not in notebook.metadata, f"{path.name} holds the state of widgets: {store}"
+    private = [text for text in (str(ROOT), "/home/", "site-packages") if text in raw]
+    assert not private, f"{path.name} shows paths of one machine ({private}): print names instead, then {store}"
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for cell in code:
-        assert not re.search(r"^\s*[!%]\s*(pip|conda)\b", cell.source, flags=re.M), "no installs in a cell"
-        assert cell.execution_count is not None, "stored as it was run: nbval compares nothing otherwise"
+        about = f"{path.name}, cell {cell.id}"
+        installs = re.search(r"^\s*[!%]\s*(pip|conda)\b", cell.source, flags=re.M)
+        assert not installs, f"{about} installs: add the package to pyproject.toml instead"
+        assert cell.execution_count is not None, f"{about} is stored as it was never run, so nbval compares nothing: {store}"
         for output in cell.outputs:
-            assert output.output_type != "error", cell.source
-            assert output.get("name") != "stderr"
+            assert output.output_type != "error", f"{about} ended in {output.get('ename')}: repair it, then {store}"
+            assert output.get("name") != "stderr", f"{about} is stored with stderr: {store}, which leaves it out"
             kinds = set(output.get("data", {}))
-            assert not kinds & {"application/javascript", "image/svg+xml", "application/vnd.jupyter.widget-view+json"}
-            if "image/png" in kinds:
-                assert len(output.data["text/plain"]) > 20, "a picture has a text for those who do not see it"
-    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "run from top to bottom"
+            scripts = kinds & {"application/javascript", "image/svg+xml", "application/vnd.jupyter.widget-view+json"}
+            assert not scripts, f"{about} stores {scripts}: show a picture or HTML instead, then {store}"
+            assert "image/png" not in kinds or len(output.data["text/plain"]) > 20, (
+                f"{about}: a picture has a text for those who do not see it; write the docstring of its drawing"
+            )
+    counts = [cell.execution_count for cell in code]
+    assert counts == list(range(1, len(code) + 1)), f"the cells of {path.name} were not run from top to bottom: {store}"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_says_what_it_teaches_and_ends_with_key_points(path):
     text = [c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"]
-    assert text[0].startswith(f"# {path.stem[:2]} ")
-    assert "you can" in text[0] and "lecture" in text[0].lower() and "minutes" in text[0]
-    assert any(part.startswith("## Key points") for part in text[-3:])
+    assert text[0].startswith(f"# {path.stem[:2]} "), f"{path.name} begins with a heading: `# {path.stem[:2]} …`"
+    for part in ("you can", "lecture", "minutes"):
+        assert part in text[0].lower(), (
+            f"the first cell of {path.name} says what you can do, from which lecture, in how many minutes"
+        )
+    assert any(part.startswith("## Key points") for part in text[-3:]), f"end {path.name} with a cell `## Key points`"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -373,7 +439,9 @@ def test_a_notebook_shows_each_lesson(path):
     shown = {part for name in re.findall(r"\bsource\(([\w.]+)\)", code) for part in name.split(".")}
     for lesson in (PACKAGE / path.stem.split("_", 1)[1] / "lessons").glob("[a-z]*.py"):
         names = {getattr(node, "name", "") for node in ast.parse(lesson.read_text(encoding="utf-8")).body}
-        assert shown & {lesson.stem, *names}, f"the notebook does not show {lesson.name}"
+        assert shown & {lesson.stem, *names}, (
+            f"{path.name} does not show {lesson.name}: add a cell `source({lesson.stem})`, or move it to tools/ or views/"
+        )
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -381,19 +449,38 @@ def test_a_card_has_at_most_six_claims(path):
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", []):
             if found := re.search(r"\d+ of (\d+) claims? holds?", output.get("data", {}).get("text/html", "")):
-                assert int(found[1]) <= CLAIMS, cell.source
+                assert int(found[1]) <= CLAIMS, (
+                    f"{path.name}, cell {cell.id} shows {found[1]} claims, at most {CLAIMS} are read: join some, "
+                    "or move checks of the apparatus to a test or to `result.check`"
+                )
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_an_exercise_stands_behind_the_section_it_belongs_to(path):
     headings = [line for cell in nbformat.read(path, as_version=4).cells for line in cell.source.splitlines()]
-    assert "## Exercises" not in headings, "a section of its own at the end"
+    assert "## Exercises" not in headings, f"{path.name}: move each exercise behind the section that it belongs to"
 
 
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.json")), ids=lambda p: p.stem)
 def test_a_reference_is_a_result_of_its_experiment(path):
-    result = find(path.stem).load(path)
-    assert result.slug == path.stem and result.size == "full"
-    assert result, "its exact claims hold"
-    assert path.stat().st_size <= LARGEST_FILE, "its curves are thinned"
-    assert result.figure() is not None or result.experiment.draw is None
+    result, again = find(path.stem).load(path), f"record it again: `hpml-lab reference {path.stem}` on a GPU machine"
+    assert result.slug == path.stem and result.size == "full", f"{path.name} is {result.slug} at {result.size}: {again}"
+    assert result, f"an exact claim of {path.name} does not hold: repair the experiment, then {again}"
+    size = path.stat().st_size
+    assert size <= LARGEST_FILE, f"{path.name} has {size} bytes, at most {LARGEST_FILE}: thin its curves in `result.arrays`"
+    drawn = result.figure() is not None or result.experiment.draw is None
+    assert drawn, f"the drawing of {path.stem} returns nothing for {path.name}: return its figure"
+
+
+TO_FILL_IN = re.compile(r"^.*\bTODO\b.*$", flags=re.MULTILINE)  # what `hpml-lab new` leaves to its author
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_nothing_is_left_to_fill_in(topic):
+    left = []
+    for path in sorted([*(PACKAGE / topic).rglob("*.py"), *(ROOT / "tests" / topic).rglob("*.py")]):
+        left += [f"{path.relative_to(ROOT)}: {line.strip()}" for line in TO_FILL_IN.findall(path.read_text(encoding="utf-8"))]
+    [notebook] = NOTEBOOKS.glob(f"[0-9]*_{topic}.ipynb")
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        left += [f"{notebook.name}, cell {cell.id}: {line}" for line in TO_FILL_IN.findall(cell.source)]
+    assert not left, "\n".join([f"fill in {len(left)} lines:", *left])

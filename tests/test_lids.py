@@ -54,25 +54,30 @@ def test_what_tells_something_below_a_guess_is_collapsed(path):
     asked = None
     for cell in code_cells(path):
         tells = any(output.get("data", {}).get("text/plain") != NOTHING_YET for output in cell.outputs)
-        assert not (asked and tells) or is_collapsed(cell), cell.source
+        assert not (asked and tells) or is_collapsed(cell), (
+            f"{path.name}, cell {cell.id} tells what the guess {asked!r} above it asks for: give the cell the metadata "
+            '{"jupyter": {"outputs_hidden": true}}, then `make outputs`'
+        )
         if "predicted(" in cell.source or asked and tells and "guess" not in asked:
             asked = None
         if "exercise" not in cell.metadata.get("tags", []) and (found := ASKED.search(cell.source)):
             asked = found[1]
-    assert asked is None, "every guess is compared with what was measured"
+    assert asked is None, f"{path.name}: compare the guess {asked!r} with what was measured, in a cell `predicted(guess, …)`"
 
 
 def test_a_later_figure_that_tells_the_number_of_a_guess_is_collapsed():
     """The guess is compared above it, but a reader sees both on one screen."""
     found = {cell.source for path in ALL_NOTEBOOKS for cell in code_cells(path) if is_collapsed(cell)}
-    assert TELLING <= found
+    assert TELLING <= found, f"collapse the outputs of these cells, or take them off TELLING: {TELLING - found}"
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_the_line_on_a_lid_says_nothing(path):
-    collapsed = [cell for cell in code_cells(path) if is_collapsed(cell)]
-    assert [cell.source for cell in collapsed if not cell.outputs or line_on_the_lid(cell.outputs[0]) != LID] == []
-    assert [cell.source for cell in collapsed if len(cell.outputs) == 1] == [], "a lid on nothing"
+    for cell in filter(is_collapsed, code_cells(path)):
+        about = f"{path.name}, cell {cell.id}"
+        lid = bool(cell.outputs) and line_on_the_lid(cell.outputs[0]) == LID
+        assert lid, f"{about} is collapsed and stored without a lid: run `make outputs ARGS=notebooks/{path.name}`"
+        assert len(cell.outputs) > 1, f"{about} has a lid on nothing: show a result in it, or do not collapse it"
 
 
 def test_storing_puts_a_lid_on_what_is_collapsed_only():

@@ -12,6 +12,8 @@ from hpml_lab.core.system.paths import NOTEBOOKS
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 WORDS_A_CELL, WORDS_A_NOTEBOOK, WORDS_AN_ANSWER, WORDS_A_MINUTE = 120, 4500, 100, 200
+WORDS_FIRST_AND_LAST = 160  # of the header and of the key points: lists, to which each new section adds a line
+MINUTES_OFF = 5  # that the header may differ from what was counted
 # Blank lines, so that Markdown and formulas inside are rendered in JupyterLab and on the site.
 ANSWER = re.compile(r"^<details><summary>Answer</summary>\n\n(.+?)\n\n</details>$", flags=re.DOTALL | re.MULTILINE)
 NOT_PROSE = re.compile(r"```.*?```|\$\$.*?\$\$|^\s*\|.*?$|<[^>]+>", flags=re.DOTALL | re.MULTILINE)
@@ -52,17 +54,32 @@ def pictures(notebook):
 
 @pytest.fixture(scope="module", params=PATHS, ids=[path.stem for path in PATHS])
 def notebook(request):
-    return nbformat.read(request.param, as_version=4)
+    read = nbformat.read(request.param, as_version=4)
+    read.name = request.param.name  # for what a failure says; these tests write nothing
+    return read
+
+
+def limit(cells, cell):
+    """The most words that a cell may have."""
+    return WORDS_FIRST_AND_LAST if cell is cells[0] or cell.source.startswith("## Key points") else WORDS_A_CELL
 
 
 def test_no_cell_is_a_wall_of_text(notebook):
-    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    assert not [text for text in texts if words(text) > WORDS_A_CELL]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            count, most = words(cell.source), limit(notebook.cells, cell)
+            assert count <= most, (
+                f"{notebook.name}, cell {cell.id} ({cell.source[:40]!r} …) has {count} words, at most {most} are read: "
+                "split it where the thought changes, or shorten it"
+            )
 
 
 def test_a_notebook_is_not_longer_than_a_student_can_read(notebook):
     texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
-    assert sum(len(ANSWER.sub("", text).split()) for text in texts) <= WORDS_A_NOTEBOOK
+    count = sum(len(ANSWER.sub("", text).split()) for text in texts)
+    assert count <= WORDS_A_NOTEBOOK, (
+        f"{notebook.name} has {count} words, at most {WORDS_A_NOTEBOOK} are read: shorten it, or fold what answers a question"
+    )
 
 
 def test_what_is_a_question_and_what_takes_it_up():
@@ -77,31 +94,43 @@ def test_what_is_a_question_and_what_takes_it_up():
 
 
 def test_a_question_is_an_exercise_a_prediction_or_has_its_answer_folded_below(notebook):
-    assert unanswered(notebook.cells) == []
+    assert unanswered(notebook.cells) == [], (
+        f"{notebook.name}: fold an answer below each question (<details><summary>Answer</summary>), follow it by a cell "
+        "`guess = ...`, or make it an exercise"
+    )
 
 
 def test_a_folded_answer_is_short_and_in_no_exercise(notebook):
     folds = [cell for cell in notebook.cells if cell.cell_type == "markdown" and "<details" in cell.source]
-    assert not [cell.source for cell in folds if is_exercise(cell)]
-    assert not [cell.source for cell in folds if "<details" in ANSWER.sub("", cell.source)], ANSWER.pattern
-    answers = [answer for cell in folds for answer in ANSWER.findall(cell.source)]
-    assert not [answer for answer in answers if len(answer.split()) > WORDS_AN_ANSWER]
+    for cell in folds:
+        about = f"{notebook.name}, cell {cell.id}"
+        assert not is_exercise(cell), f"{about}: an exercise has no folded answer; move it to tests/<topic>/answers/"
+        others = "<details" in ANSWER.sub("", cell.source)
+        assert not others, f"{about}: a fold reads {ANSWER.pattern}, with its blank lines"
+        for answer in ANSWER.findall(cell.source):
+            count = len(answer.split())
+            assert count <= WORDS_AN_ANSWER, (
+                f"{about}: a folded answer has {count} words, at most {WORDS_AN_ANSWER}: shorten it"
+            )
 
 
 def test_the_task_of_an_exercise_stands_before_its_gotchas(notebook):
     for cell in notebook.cells:
         if is_exercise(cell) and "*Gotcha" in cell.source:
             before = cell.source.split("*Gotcha")[0].split("●", 1)[1]
-            assert re.sub(r"[●○·*]|\d+ minutes", "", before).strip(), cell.source
+            task = re.sub(r"[●○·*]|\d+ minutes", "", before).strip()
+            assert task, f"{notebook.name}, cell {cell.id}: write the task in front of its gotchas"
 
 
 def test_each_label_of_the_header_begins_a_paragraph(notebook):
-    assert not re.search(r"[^\n]\n\*\*[A-Z]", notebook.cells[0].source), "else they are drawn as one line"
+    joined = re.search(r"[^\n]\n\*\*[A-Z]", notebook.cells[0].source)
+    assert not joined, f"{notebook.name}, first cell: put a blank line before each **Label:**, else they are drawn as one line"
 
 
 def test_a_cell_teaches_and_does_not_test_the_workbook(notebook):
-    codes = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    assert not [code for code in codes if re.search(r"^\s*assert\b|raise AssertionError", code, flags=re.MULTILINE)]
+    for cell in notebook.cells:
+        tests = cell.cell_type == "code" and re.search(r"^\s*assert\b|raise AssertionError", cell.source, flags=re.MULTILINE)
+        assert not tests, f"{notebook.name}, cell {cell.id}: print what is compared, and move the assertion to a test"
 
 
 def test_the_minutes_are_those_of_the_text_the_pictures_and_the_exercises(notebook):
@@ -110,19 +139,26 @@ def test_the_minutes_are_those_of_the_text_the_pictures_and_the_exercises(notebo
     reading = sum(len(text.split()) for text in texts) / WORDS_A_MINUTE + len(pictures(notebook))
     exercises = sum(int(minutes) for text in texts for minutes in re.findall(r"●.*?(\d+) minutes", text))
     stated = re.search(r"\*\*Time:\*\* reading (\d+) minutes(?:, exercises (\d+) minutes)?;", texts[0])
-    assert stated, "**Time:** reading A minutes, exercises B minutes; …"
-    assert abs(int(stated[1]) - reading) <= 5 and int(stated[2] or 0) == exercises
+    assert stated, f"say in the first cell of {notebook.name}: **Time:** reading A minutes, exercises B minutes; …"
+    assert abs(int(stated[1]) - reading) <= MINUTES_OFF and int(stated[2] or 0) == exercises, (
+        f"{notebook.name} states {stated[0]!r}: write reading {reading:.0f} minutes, exercises {exercises} minutes"
+    )
 
 
 def test_a_stored_picture_follows_the_theme_and_is_small(notebook):
     for data in pictures(notebook):
         picture = Image.open(io.BytesIO(base64.b64decode(data)))
-        assert picture.mode == "P", "make outputs stores pictures with a palette of 256 colors"
-        assert picture.convert("RGBA").getpixel((0, 0))[3] == 0, "a picture has no ground of its own"
+        outputs = f"`make outputs ARGS=notebooks/{notebook.name}`"
+        assert picture.mode == "P", f"{notebook.name} has a picture without a palette of 256 colors: run {outputs}"
+        clear = picture.convert("RGBA").getpixel((0, 0))[3] == 0
+        assert clear, f"{notebook.name} has a picture with a ground of its own: draw on style.new_figure(), then run {outputs}"
 
 
 def test_all_notebooks_together_are_small():
-    assert sum(path.stat().st_size for path in PATHS) < ALL_NOTEBOOKS_BYTES
+    sizes = {path.name: path.stat().st_size for path in PATHS}
+    assert sum(sizes.values()) < ALL_NOTEBOOKS_BYTES, (
+        f"the notebooks have {sum(sizes.values())} bytes: make pictures smaller, {sizes}"
+    )
 
 
 def test_what_is_stored_shows_no_thousands_as_powers_of_ten():
@@ -135,4 +171,6 @@ def test_what_is_stored_shows_no_thousands_as_powers_of_ten():
         for output in cell.get("outputs", [])
         if "text/html" in output.get("data", {})
     }
-    assert {name: found for name, text in tables.items() if (found := power.findall(text))} == {}
+    assert {name: found for name, text in tables.items() if (found := power.findall(text))} == {}, (
+        "give these columns a unit in which they stay below 1000, or write them in full"
+    )

@@ -69,6 +69,11 @@ def test_the_readmes_block_is_right_and_wrong_uses_are_found(checker, package, t
     found: dict[str, str] = {}
     for line, message in checker(tmp_path):
         found[lines[line]] = found.get(lines[line], "") + plain(message)
-    assert found.keys() == {*reveal, *WRONG}, found
+    unexpected = {line: said for line, said in found.items() if line not in (*reveal, *WRONG)}
+    assert not unexpected, (
+        f"{package} finds these lines of README's Python block wrong: repair them, or the annotations they use"
+    )
+    silent = [line for line in [*reveal, *WRONG] if line not in found]
+    assert not silent, f"{package} says nothing of these lines, so what they use has lost its annotations: {silent}"
     for line, true in zip(reveal, TRUE_TYPES.values(), strict=True):
-        assert true in found[line]
+        assert true in found[line], f"{package} reads another signature: if it is the one you mean, write it into TRUE_TYPES"

@@ -51,6 +51,7 @@ NOT_HERE = {
 INSTEAD = {
     r"make( .+)?": (f"make --dry-run -C {shlex.quote(str(ROOT))}\\1", "it works on the clone and makes its environment"),
     r"sbatch (train\.slurm)": (r"bash -n \1", "Slurm is not here; test_sharding_launchers.py runs its line"),
+    r"hpml-lab new .*": ("hpml-lab new --help", "it writes into the clone; test_cli_new.py lets it write into a copy"),
     r"hpml-lab class-page .*": ("hpml-lab class-page --help", "there is no graded course; test_course.py makes one"),
     r"hpml-lab data fetch mnist": ("hpml-lab data fetch --help", "test_wheel.py fetches, from a server of its own"),
     r"hpml-lab run --size full (.*)": (r"hpml-lab run \1", "takes a GPU and minutes"),

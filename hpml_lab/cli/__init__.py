@@ -16,6 +16,7 @@ from hpml_lab.cli import (
     doctor,
     listing,
     monitor,
+    new,
     notebooks,
     profile,
     progress,
@@ -28,7 +29,7 @@ from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_er
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
-COMMANDS = (listing, run, notebooks, progress, reference, report, doctor, data, profile, monitor, bottleneck, tune, course)
+COMMANDS = (listing, run, notebooks, progress, reference, report, doctor, data, profile, monitor, bottleneck, tune, course, new)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
