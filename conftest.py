@@ -89,12 +89,6 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-def pytest_unconfigure():
-    """What is frozen is not freed at the end of the process, which Triton's binding reports below pytest's summary:
-    "nanobind: leaked 514 functions!" and two dozen lines more from each worker."""
-    gc.unfreeze()
-
-
 @pytest.fixture(scope="module")
 def without_mnist():
     """MNIST was not fetched."""
@@ -297,6 +291,9 @@ def pytest_configure(config):
 
 
 def pytest_unconfigure(config):
+    # What is frozen is not freed at the end of the process, which Triton's binding reports below pytest's summary:
+    # "nanobind: leaked 514 functions!" and two dozen lines more from each worker.
+    gc.unfreeze()
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ.pop("HPML_TEST_RUN"), ignore_errors=True)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hpml_lab.core.system.shared_clock import CLOCK
 
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.loading.experiments.slow_clips import READ, TRANSFORM, Clips, StorageModel, make_clips
