@@ -167,7 +167,7 @@ def test_the_claims_about_the_formulas_hold_and_can_fail(monkeypatch):
 
 @pytest.fixture(scope="module")
 def result(on_digits):
-    return on_digits("lars-lamb-novograd", images=512, seen=4096, small=16, large=256, seeds=2)
+    return on_digits("lars-lamb-novograd", images=512, side=28, seen=4096, small=16, large=256, seeds=2)
 
 
 def test_the_exact_claims_hold_on_other_data_and_few_seeds(result, tmp_path):

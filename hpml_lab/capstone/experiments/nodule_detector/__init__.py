@@ -20,8 +20,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing.noise import wilson
 from hpml_lab.core.timing.threads import on_threads
 
-QUICK = dict(training=60, fitting=16, test=30, steps=100, seeds=2)
-FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
+QUICK = dict(shape=(40, 128, 128), training=60, fitting=16, test=30, steps=100, seeds=2)
+FULL = dict(shape=ct.SHAPE, training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
 ACCEPTED = 1.0  # false positives per scan
@@ -106,15 +106,18 @@ def added_between(scan: ct.Scan) -> np.ndarray:
 
 
 def false_between(
-    scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int
+    scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int, **options
 ) -> tuple[int, int]:
-    """Of the false positives of at least this score: how many lie in tissue that closing adds between the lungs, and all."""
+    """Of the false positives of at least this score: how many lie in tissue that closing adds between the lungs, and all.
+
+    options  of `synthetic`, with which the scans were made
+    """
     wrong = {}
     for i, (scan, ours) in enumerate(zip(scans, found, strict=True)):
         certain = ours[ours[:, 4] >= score]
         if len(missed := certain[froc.hits(certain, scan.nodules) == froc.MISS, :3]):
             wrong[i] = np.rint(missed / scan.voxel).astype(int)
-    masks = on_threads(lambda i: added_between(ct.synthetic(first_seed + i)), wrong)
+    masks = on_threads(lambda i: added_between(ct.synthetic(first_seed + i, **options)), wrong)
     inside = [mask[tuple(np.minimum(at, np.array(mask.shape) - 1).T)] for mask, at in zip(masks, wrong.values(), strict=True)]
     return int(sum(part.sum() for part in inside)), sum(map(len, inside))
 
@@ -186,15 +189,15 @@ def nodule_detector(params: Params) -> Result:
         now = time.perf_counter()
         parts[part], start = now - start, now
 
-    training = prepared.patients(range(params.training))
+    training = prepared.patients(range(params.training), shape=params.shape)
     took("make and prepare the training patients")
     others = [*range(FITTING_FROM, FITTING_FROM + params.fitting), *range(TEST_FROM, TEST_FROM + params.test)]
-    others = prepared.patients(others)
+    others = prepared.patients(others, shape=params.shape)
     fitting, test = others[: params.fitting], others[params.fitting :]
     took("make and prepare the other patients")
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
-    if params.training == detector.TRAINING and params.device.torch.type == "cpu":
+    if (params.training, params.shape) == (detector.TRAINING, ct.SHAPE) and params.device.torch.type == "cpu":
         detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
     known = training[:20]
@@ -205,7 +208,7 @@ def nodule_detector(params: Params) -> Result:
     base = max(sick, 1 - sick)  # of always giving the more frequent answer
     nodules = sum(len(scan.nodules) for scan in test)
     title = f"{params.test} patients with {nodules} nodules, after {params.steps} steps on {params.training} other patients"
-    between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
+    between, false = false_between(test, found[0], rows[0].score, TEST_FROM, shape=params.shape)
     where = [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)]
     result = Result([
         Table(title, rows),
@@ -217,7 +220,7 @@ def nodule_detector(params: Params) -> Result:
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
         "accuracy": froc.mean_interval(right),
-        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM),
+        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM) | {"shape": params.shape},
     }
     recall, low, high = result.arrays["recall"]
     result.key_figure("recall at one false positive per scan", round(recall, 3))
