@@ -12,8 +12,7 @@ NOISE = 25.0  # standard deviation in HU
 SLOPE, INTERCEPT = 1.0, -1024.0  # what most scanners write: stored values begin at 0
 LARGEST = 4095  # 12 bits, as scanners store
 VESSELS, STEPS, STEP = 24, 90, 1.0  # of each vessel, and mm a step
-SHAPE = (64, 192, 192)  # voxels of a synthetic chest: slices, rows, columns
-SMALLEST = (8, 32, 32)  # of one that still has lungs
+SMALLEST = (8, 32, 32)  # voxels of a chest that still has lungs
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class _Ball:
 
 def synthetic(
     seed: int,
-    shape: tuple[int, int, int] = SHAPE,
+    shape: tuple[int, int, int] = (64, 192, 192),
     spacing: tuple[float, float, float] = (2.5, 1.0, 1.0),
     radius: tuple[float, float] = (3.0, 7.0),
     *,

@@ -20,8 +20,10 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing.noise import wilson
 from hpml_lab.core.timing.threads import on_threads
 
-QUICK = dict(shape=(40, 128, 128), training=60, fitting=16, test=30, steps=100, seeds=2)
-FULL = dict(shape=ct.SHAPE, training=60, fitting=100, test=300, steps=300, seeds=5)
+# The detector sees voxels of 2 mm, whatever the scanner's are.
+SMALL_CHEST = dict(shape=(52, 104, 104), spacing=(2.5, 1.6, 1.6))
+QUICK = dict(chest=SMALL_CHEST, training=60, fitting=16, test=30, steps=100, seeds=2)
+FULL = dict(chest={}, training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
 ACCEPTED = 1.0  # false positives per scan
@@ -189,15 +191,15 @@ def nodule_detector(params: Params) -> Result:
         now = time.perf_counter()
         parts[part], start = now - start, now
 
-    training = prepared.patients(range(params.training), shape=params.shape)
+    training = prepared.patients(range(params.training), **params.chest)
     took("make and prepare the training patients")
     others = [*range(FITTING_FROM, FITTING_FROM + params.fitting), *range(TEST_FROM, TEST_FROM + params.test)]
-    others = prepared.patients(others, shape=params.shape)
+    others = prepared.patients(others, **params.chest)
     fitting, test = others[: params.fitting], others[params.fitting :]
     took("make and prepare the other patients")
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
-    if (params.training, params.shape) == (detector.TRAINING, ct.SHAPE) and params.device.torch.type == "cpu":
+    if params.training == detector.TRAINING and not params.chest and params.device.torch.type == "cpu":
         detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
     known = training[:20]
@@ -208,7 +210,7 @@ def nodule_detector(params: Params) -> Result:
     base = max(sick, 1 - sick)  # of always giving the more frequent answer
     nodules = sum(len(scan.nodules) for scan in test)
     title = f"{params.test} patients with {nodules} nodules, after {params.steps} steps on {params.training} other patients"
-    between, false = false_between(test, found[0], rows[0].score, TEST_FROM, shape=params.shape)
+    between, false = false_between(test, found[0], rows[0].score, TEST_FROM, **params.chest)
     where = [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)]
     result = Result([
         Table(title, rows),
@@ -220,7 +222,7 @@ def nodule_detector(params: Params) -> Result:
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
         "accuracy": froc.mean_interval(right),
-        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM) | {"shape": params.shape},
+        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM) | {"chest": params.chest},
     }
     recall, low, high = result.arrays["recall"]
     result.key_figure("recall at one false positive per scan", round(recall, 3))
