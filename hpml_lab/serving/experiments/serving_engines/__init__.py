@@ -113,9 +113,9 @@ def draw(result: Result):
 
 @picture
 def busy_latency_over_time(result: Result):
-    """The first requests of a turn, at most 400, at the busy load: latency over the moment each was due. A server that keeps up stays
-    flat; one that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly how
-    long the traffic lasted."""
+    """The first requests of a turn, at most 400, at the busy load: latency over the moment each was due. A server that keeps up
+    stays flat; one that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly
+    how long the traffic lasted."""
     figure = style.new_figure(8.5, 4.0)
     axes = figure.subplots()
     for name, color, line in zip(SERVERS, style.CYCLE, style.LINES, strict=False):
