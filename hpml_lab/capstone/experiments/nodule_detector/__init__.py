@@ -21,8 +21,8 @@ from hpml_lab.core.timing.noise import wilson
 from hpml_lab.core.timing.threads import on_threads
 
 # The detector sees voxels of 2 mm, whatever the scanner's are.
-SMALL_CHEST = dict(shape=(52, 104, 104), spacing=(2.5, 1.6, 1.6))
-QUICK = dict(chest=SMALL_CHEST, training=60, fitting=16, test=30, steps=100, seeds=2)
+COARSE_CHEST = dict(shape=(64, 120, 120), spacing=(2.5, 1.6, 1.6))
+QUICK = dict(chest=COARSE_CHEST, training=60, fitting=16, test=30, steps=100, seeds=2)
 FULL = dict(chest={}, training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
