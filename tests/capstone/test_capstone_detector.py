@@ -177,7 +177,7 @@ def test_work_side_by_side_keeps_the_order_and_passes_errors_on():
 
 @pytest.fixture(scope="module")
 def result():
-    parameters = {"chest": nodule_detector.COARSE_CHEST, "training": 4, "fitting": 6, "test": 6, "steps": 4, "seeds": 2}
+    parameters = {"training": 4, "fitting": 6, "test": 6, "steps": 4, "seeds": 2}
     experiment = nodule_detector.nodule_detector
     result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
     result.experiment, result.slug, result.size, result.device = experiment, "nodule-detector", "quick", "cpu"

@@ -168,7 +168,7 @@ def gap_result(on_digits):
 
 @pytest.fixture(scope="module")
 def finder_result(on_digits):
-    size = dict(images=256, side=28, batches=(16, 32), steps=20, seeds=2)
+    size = dict(images=256, batches=(16, 32), steps=20, seeds=2)
     return on_digits("lr-finder-one-cycle", **size, low=1e-3, high=3.0, test_steps=20)
 
 

@@ -23,8 +23,8 @@ from hpml_lab.large_batch.lessons.range_test import RateChoice, choose, growing_
 from hpml_lab.optim import SGD
 from hpml_lab.optim.schedules import one_cycle, one_cycle_momentum
 
-QUICK = dict(images=8192, side=14, batches=(32, 128), steps=128, seeds=8, low=1e-4, high=3.0, test_steps=100)
-FULL = dict(images=16_384, side=28, batches=(32, 256), steps=192, seeds=16, low=1e-4, high=3.0, test_steps=100)
+QUICK = dict(images=8192, batches=(32, 96), steps=128, seeds=8, low=1e-4, high=3.0, test_steps=100)
+FULL = dict(images=16_384, batches=(32, 256), steps=192, seeds=16, low=1e-4, high=3.0, test_steps=100)
 
 CONSTANT, ONE_CYCLE, FOUND = "constant", "one-cycle", "constant, the found rate"
 SCHEDULES, RATES = (CONSTANT, ONE_CYCLE), (0.02, 0.05, 0.1, 0.2)
@@ -244,7 +244,7 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
 @experiment("lr-finder-one-cycle", lecture="L3", notebook="15_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def lr_finder_one_cycle(params: Params) -> Result:
     """Choose the rate by a range test, and let it rise and fall once."""
-    data = images(params.images, params.device.torch, side=params.side)
+    data = images(params.images, params.device.torch)
     rates = growing_rates(params.low, params.high, params.test_steps)
     testing = BatchedTrainings(data, range(params.seeds), params.batches[0], partial(SGD, lr=params.low, momentum=0.9))
     losses = range_test(testing, rates)

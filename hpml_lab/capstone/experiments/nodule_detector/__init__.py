@@ -20,10 +20,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing.noise import wilson
 from hpml_lab.core.timing.threads import on_threads
 
-# The detector sees voxels of 2 mm, whatever the scanner's are.
-COARSE_CHEST = dict(shape=(64, 120, 120), spacing=(2.5, 1.6, 1.6))
-QUICK = dict(chest=COARSE_CHEST, training=60, fitting=16, test=30, steps=100, seeds=2)
-FULL = dict(chest={}, training=60, fitting=100, test=300, steps=300, seeds=5)
+QUICK = dict(training=60, fitting=16, test=30, steps=100, seeds=2)
+FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
 ACCEPTED = 1.0  # false positives per scan
@@ -108,18 +106,15 @@ def added_between(scan: ct.Scan) -> np.ndarray:
 
 
 def false_between(
-    scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int, **options
+    scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int
 ) -> tuple[int, int]:
-    """Of the false positives of at least this score: how many lie in tissue that closing adds between the lungs, and all.
-
-    options  of `synthetic`, with which the scans were made
-    """
+    """Of the false positives of at least this score: how many lie in tissue that closing adds between the lungs, and all."""
     wrong = {}
     for i, (scan, ours) in enumerate(zip(scans, found, strict=True)):
         certain = ours[ours[:, 4] >= score]
         if len(missed := certain[froc.hits(certain, scan.nodules) == froc.MISS, :3]):
             wrong[i] = np.rint(missed / scan.voxel).astype(int)
-    masks = on_threads(lambda i: added_between(ct.synthetic(first_seed + i, **options)), wrong)
+    masks = on_threads(lambda i: added_between(ct.synthetic(first_seed + i)), wrong)
     inside = [mask[tuple(np.minimum(at, np.array(mask.shape) - 1).T)] for mask, at in zip(masks, wrong.values(), strict=True)]
     return int(sum(part.sum() for part in inside)), sum(map(len, inside))
 
@@ -191,15 +186,15 @@ def nodule_detector(params: Params) -> Result:
         now = time.perf_counter()
         parts[part], start = now - start, now
 
-    training = prepared.patients(range(params.training), **params.chest)
+    training = prepared.patients(range(params.training))
     took("make and prepare the training patients")
     others = [*range(FITTING_FROM, FITTING_FROM + params.fitting), *range(TEST_FROM, TEST_FROM + params.test)]
-    others = prepared.patients(others, **params.chest)
+    others = prepared.patients(others)
     fitting, test = others[: params.fitting], others[params.fitting :]
     took("make and prepare the other patients")
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
-    if params.training == detector.TRAINING and not params.chest and params.device.torch.type == "cpu":
+    if params.training == detector.TRAINING and params.device.torch.type == "cpu":
         detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
     known = training[:20]
@@ -210,7 +205,7 @@ def nodule_detector(params: Params) -> Result:
     base = max(sick, 1 - sick)  # of always giving the more frequent answer
     nodules = sum(len(scan.nodules) for scan in test)
     title = f"{params.test} patients with {nodules} nodules, after {params.steps} steps on {params.training} other patients"
-    between, false = false_between(test, found[0], rows[0].score, TEST_FROM, **params.chest)
+    between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
     where = [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)]
     result = Result([
         Table(title, rows),
@@ -222,7 +217,7 @@ def nodule_detector(params: Params) -> Result:
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
         "accuracy": froc.mean_interval(right),
-        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM) | {"chest": params.chest},
+        "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM),
     }
     recall, low, high = result.arrays["recall"]
     result.key_figure("recall at one false positive per scan", round(recall, 3))

@@ -61,5 +61,4 @@ def shown_patient(scans: Sequence[PreparedScan], found: Sequence[np.ndarray], sc
 def found_nodules(result: Result) -> Picture:
     """A test patient cut through a false positive of seed 0, if there is one: a dashed circle without a solid one."""
     shown = result.arrays["shown"]
-    scan = ct.synthetic(shown["seed"], **shown.get("chest", {}))  # runs that were recorded earlier had no other
-    return slices(scan, shown["at"], detections=np.array(shown["found"]).reshape(-1, 5))
+    return slices(ct.synthetic(shown["seed"]), shown["at"], detections=np.array(shown["found"]).reshape(-1, 5))
