@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from hpml_lab.core.experiment.registry import Params, load_result
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.data import load
+from hpml_lab.data import DataSet, load
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import (
     FIRST_SEED,
     SMALL,
@@ -103,6 +103,18 @@ def test_images_are_normalized_and_digits_stand_in_for_mnist(without_mnist):
     assert found.notes == ["scikit-learn's digits stand in for MNIST. Fetch it."]
     assert found.name == "digits" and found.x.shape == (1300, 64) and found.test_x.shape == (497, 64)
     assert abs(found.x.mean()) < 1e-5 and abs(found.x.std() - 1) < 1e-5
+
+
+def test_images_larger_than_the_side_are_means_of_their_pixels_and_a_note_says_so(monkeypatch):
+    made = torch.rand(6, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    data = DataSet("mnist", made[:4], torch.arange(4), made[4:], torch.arange(2))
+    monkeypatch.setattr(f"{BatchedTrainings.__module__}.mnist_or_digits", lambda device: (data, []))
+    found, whole = images(4, side=14), images(4)
+    assert found.x.shape == (4, 196) and whole.x.shape == (4, 784) and not whole.notes
+    corners = [(row, column) for row in range(0, 28, 2) for column in range(0, 28, 2)]
+    means = torch.stack([made[:4, 0, row : row + 2, column : column + 2].mean((1, 2)) for row, column in corners], 1)
+    assert torch.allclose(found.x, (means - means.mean()) / means.std(), atol=1e-5)
+    assert found.notes == ["quick: images of 14 × 14 pixels, each the mean of 2 × 2. full: all pixels."]
 
 
 # ---- the variants ----------------------------------------------------------------------------------------------------
