@@ -24,7 +24,7 @@ from hpml_lab.targets.experiments.shared.tanh_networks import climb_and_fall
 from hpml_lab.targets.lessons import mdn
 from hpml_lab.targets.lessons.autoregressive import PixelNet, draw_images, mixture_levels, normal_levels
 
-QUICK = dict(steps=220, batch=16, channels=32, seeds=2, components=3)
+QUICK = dict(steps=250, batch=16, channels=32, seeds=2, components=3)
 FULL = dict(steps=1500, batch=32, channels=32, seeds=5, components=5)
 
 LEVELS, SIDE = 17, 8  # of scikit-learn's digits
