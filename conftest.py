@@ -75,7 +75,8 @@ def without_mnist():
 @pytest.fixture(scope="module")
 def on_digits(without_mnist):
     """(slug, parameters) -> result: run an experiment on a small part of digits."""
-    from hpml_lab.core.experiment.registry import Params, find
+    from hpml_lab.core.experiment import Params
+    from hpml_lab.core.experiment.registry import find
     from hpml_lab.core.system import machine
     from hpml_lab.core.system.device import choose_device
 

@@ -4,7 +4,7 @@ The network is that of `amp-training`, at three widths. On a CPU: one thread, an
 fp16 with its scaler and bf16, compared with float32 without TF32.
 """
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.timing.clock import PLACEBO
 from hpml_lab.core.timing.noise import speed_up

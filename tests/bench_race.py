@@ -18,7 +18,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import all_threads, one_thread
 from hpml_lab.data import DataSet, load
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, split_into_tasks
-from hpml_lab.race.experiments.shared.speed import ways_to_train
+from hpml_lab.race.experiments.training_speed import ways_to_train
 from hpml_lab.race.lessons.rate_sweep import LECTURE_LR
 from hpml_lab.race.tools.program import NETS, Setting
 

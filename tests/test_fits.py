@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.experiment.registry import Params, all_experiments, find
+from hpml_lab.core.experiment import Params
+from hpml_lab.core.experiment.registry import all_experiments, find
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import PLACEBO, Timing

@@ -14,7 +14,7 @@ import pytest
 import hpml_lab
 from hpml_lab.core.experiment.registry import Experiment, all_experiments, find, import_topics, topics_that_do_not_load
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
-from hpml_lab.recording import LARGEST_FILE
+from hpml_lab.references import LARGEST_FILE
 
 PACKAGE = Path(hpml_lab.__file__).parent
 TOPICS = (
@@ -49,7 +49,7 @@ FLOORS = [
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving"},
-    {"report", "recording", "course"},
+    {"report", "references", "course"},
     {"cli"},
     {"__main__"},
 ]

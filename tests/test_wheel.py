@@ -15,7 +15,7 @@ import pytest
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
-from hpml_lab.profilers.nsys import SHIPPED_REPORT
+from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
 
 
 def build(source, folder, *what):

@@ -13,7 +13,7 @@ def add_parser(commands) -> None:
 
 
 def show_progress(chosen: argparse.Namespace) -> int:
-    from hpml_lab.core.experiment.kept import tried_exercises
+    from hpml_lab.core.experiment.results_folder import tried_exercises
     from hpml_lab.core.judge.exercises import all_exercises
     from hpml_lab.core.system import machine
 

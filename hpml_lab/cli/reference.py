@@ -39,7 +39,7 @@ def record_references(chosen: argparse.Namespace) -> int:
     """Run what is not recorded yet, most telling first, and end with one page, also when interrupted."""
     end = time.monotonic() + chosen.budget
     registry = load_registry()
-    from hpml_lab import recording
+    from hpml_lab import references
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.core.system.paths import CHECKOUT, REFERENCE
 
@@ -51,45 +51,45 @@ def record_references(chosen: argparse.Namespace) -> int:
     out = chosen.out or REFERENCE
     require_writable(out, "--out")
     require_writable(chosen.log, "--log")
-    device, here = recording.device_and_machine(chosen.device)
+    device, here = references.device_and_machine(chosen.device)
     log = chosen.log / "outcomes.json"
-    outcomes = recording.load_outcomes(log)
+    outcomes = references.load_outcomes(log)
     failed_before = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]
-    recorded = [e for e in experiments if recording.is_recorded(e, chosen.size, here, out)]
-    left = recording.by_value([e for e in experiments if chosen.again or e not in recorded], failed_before)
+    recorded = [e for e in experiments if references.is_recorded(e, chosen.size, here, out)]
+    left = references.by_value([e for e in experiments if chosen.again or e not in recorded], failed_before)
     print(f"{len(recorded)} of {len(experiments)} are recorded; {len(left)} to run on {device}", file=sys.stderr)
     untried = [experiment.slug for experiment in left]
 
-    def keep(outcome: recording.Outcome) -> None:
+    def keep(outcome: references.Outcome) -> None:
         outcomes[outcome.slug] = outcome
-        recording.save_outcomes(log, outcomes)
+        references.save_outcomes(log, outcomes)
         print(f"{outcome.seconds:.1f} s: {outcome.state}", file=sys.stderr, flush=True)
 
     try:
         for index, experiment in enumerate(left, 1):
             remaining = end - time.monotonic()
-            if remaining < recording.LEAST_SECONDS:
+            if remaining < references.LEAST_SECONDS:
                 break
-            expected = recording.expected_seconds(experiment, chosen.size, out)
+            expected = references.expected_seconds(experiment, chosen.size, out)
             if expected > remaining:
                 print(f"[{index}/{len(left)}] {experiment.slug}: {expected:.0f} s do not fit any more", file=sys.stderr)
                 continue
             print(f"[{index}/{len(left)}] {experiment.slug} … ", end="", file=sys.stderr, flush=True)
             deadline = min(chosen.deadline, remaining)
-            outcome = recording.record(experiment, chosen.size, chosen.device or "", out, chosen.log, deadline)
-            if outcome.state == recording.LATE and deadline < chosen.deadline:
+            outcome = references.record(experiment, chosen.size, chosen.device or "", out, chosen.log, deadline)
+            if outcome.state == references.LATE and deadline < chosen.deadline:
                 print("no time left", file=sys.stderr, flush=True)  # not its fault: it is tried again next time
                 break
             keep(outcome)
             untried.remove(experiment.slug)
         if not chosen.slugs:
-            keep(recording.run_cuda_tests(device, end - time.monotonic()))
+            keep(references.run_cuda_tests(device, end - time.monotonic()))
     finally:
-        old = {e.slug: commit for e in experiments if (commit := recording.outdated(e, out))}
-        text = recording.page(outcomes, untried, old, here, chosen.size)
+        old = {e.slug: commit for e in experiments if (commit := references.outdated(e, out))}
+        text = references.page(outcomes, untried, old, here, chosen.size)
         atomic_write(chosen.log / "page.md", text)
         print(text, flush=True)
-    asked = [experiment.slug for experiment in left] + [recording.TESTS] * (not chosen.slugs)  # not what earlier calls were
+    asked = [experiment.slug for experiment in left] + [references.TESTS] * (not chosen.slugs)  # not what earlier calls were
     wrong = [slug for slug in asked if slug in outcomes and outcomes[slug].is_wrong]
     if wrong:
         print_error(f"failed: {', '.join(wrong)}.", "The page says why; run the same command again to try them once more.")

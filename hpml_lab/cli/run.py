@@ -29,7 +29,7 @@ def run_experiments(chosen: argparse.Namespace) -> int:
         for experiment in experiments:
             experiment(chosen.size, chosen.device)
         return FINE
-    from hpml_lab.core.experiment import kept
+    from hpml_lab.core.experiment import results_folder
     from hpml_lab.core.show import style
     from hpml_lab.core.system.files import atomic_write
 
@@ -43,7 +43,7 @@ def run_experiments(chosen: argparse.Namespace) -> int:
             if not result:
                 failing.append(experiment.slug)
             try:
-                saved = out is not None and kept.save(result, out)
+                saved = out is not None and results_folder.save(result, out)
             finally:
                 print(result.text(), flush=True)  # on a full disk the result is at least seen
             finished.append(experiment.slug)
@@ -104,7 +104,7 @@ def _rank() -> int:
 def _checked(chosen: argparse.Namespace) -> tuple[list, object, Path | None]:
     """The experiments, the device and the folder that were asked for, checked before the first one runs; raises LabError."""
     registry = load_registry()
-    from hpml_lab.core.experiment.kept import results_folder
+    from hpml_lab.core.experiment.results_folder import results_folder
     from hpml_lab.core.system.device import choose_device
 
     if chosen.size not in registry.SIZES:

@@ -31,7 +31,7 @@ def require_writable(folder: Path, option: str) -> None:
 
 def named_or_kept(folder: Path | None) -> Path:
     """The folder of results that was named, else the one where all are kept. Raises LabError where none are."""
-    from hpml_lab.core.experiment.kept import results_folder
+    from hpml_lab.core.experiment.results_folder import results_folder
 
     if (found := folder or results_folder()) is None:
         raise LabError("HPML_RESULTS is empty: no results are kept.", "Name a folder that has some.")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.installed import need
 from hpml_lab.core.system.paths import data_folders
-from hpml_lab.core.system.tools import need
 from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up

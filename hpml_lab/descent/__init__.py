@@ -55,6 +55,6 @@ if TYPE_CHECKING:
         spectral_radius as spectral_radius,
         best_settings as best_settings,
     )
-    from hpml_lab.optim.formulas import FORMULAS as FORMULAS
+    from hpml_lab.optim.formulas.by_name import FORMULAS as FORMULAS
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,7 +1,7 @@
 """Trajectories on a surface: one on plain floats, or a whole grid of settings as one batched tensor program.
 
-Both run the formulas of `hpml_lab.optim.rules` line by line. In a grid θ is one tensor (2, *cells), so a step of 40 000
-settings is some twenty tensor operations. What makes it fast, as measured on one core:
+Both run the formulas of `hpml_lab.optim.formulas.rules` line by line. In a grid θ is one tensor (2, *cells), so a step of
+40 000 settings is some twenty tensor operations. What makes it fast, as measured on one core:
 
 - A hyperparameter keeps its own axis ((1, 200) rates, (200, 1) momenta) and is broadcast: β₁ᵗ is then 200 powers, not 40 000.
 - The grid is cut into chunks whose tensors stay in the core's cache; with smaller chunks more operations have to be started.
@@ -19,8 +19,8 @@ import torch
 import hpml_lab.optim
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.landscape.surfaces import Number, Point, Surface
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.numbers import Floats
+from hpml_lab.optim.formulas.arithmetic import Floats
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 CHUNK = 20_000  # cells: on a CPU a chunk's parameters and state take some 160 KB each in float32
 

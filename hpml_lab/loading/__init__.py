@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         imbalanced as imbalanced,
         seed_own as seed_own,
     )
-    from hpml_lab.loading.experiments.shared.slow_clips import StorageModel as StorageModel, clips_on_disk as clips_on_disk
+    from hpml_lab.loading.experiments.slow_clips import StorageModel as StorageModel, clips_on_disk as clips_on_disk
     from hpml_lab.loading.lessons.whole_batches import (
         CheapImages as CheapImages,
         BatchedImages as BatchedImages,

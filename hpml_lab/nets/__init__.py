@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         parameter_count as parameter_count,
     )
     from hpml_lab.nets.lessons.batched_xor import stack_of_nets as stack_of_nets, batched_forward as batched_forward
-    from hpml_lab.nets.views.surfaces import xor_surfaces as xor_surfaces
-    from hpml_lab.nets.views.curves import accuracy_curves as accuracy_curves
+    from hpml_lab.nets.views.xor_surfaces import xor_surfaces as xor_surfaces
+    from hpml_lab.nets.views.accuracy_curves import accuracy_curves as accuracy_curves
     from hpml_lab.data import load as load, batches as batches
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from hpml_lab.optim.lars import LARS as LARS
     from hpml_lab.optim.lamb import LAMB as LAMB
     from hpml_lab.optim.novograd import NovoGrad as NovoGrad
-    from hpml_lab.optim.layerwise import matrices_and_rest as matrices_and_rest
-    from hpml_lab.optim.formulas import FORMULAS as FORMULAS
-    from hpml_lab.optim.schedules import SCHEDULES as SCHEDULES
-    from hpml_lab.optim.colors import OPTIMIZER_COLORS as OPTIMIZER_COLORS, optimizer_style as optimizer_style
+    from hpml_lab.optim.machinery.layerwise import matrices_and_rest as matrices_and_rest
+    from hpml_lab.optim.formulas.by_name import FORMULAS as FORMULAS
+    from hpml_lab.optim.machinery.schedules import SCHEDULES as SCHEDULES
+    from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS as OPTIMIZER_COLORS, optimizer_style as optimizer_style
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

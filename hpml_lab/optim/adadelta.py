@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import Optimizer, number, zeros
+from hpml_lab.optim.machinery.base import Optimizer, number, zeros
 
 
 class Adadelta(Optimizer):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import Optimizer, number
+from hpml_lab.optim.machinery.base import Optimizer, number
 from hpml_lab.optim.sparse_adam import with_values
 
 

@@ -3,8 +3,8 @@
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import Optimizer, number, zeros
-from hpml_lab.optim.tensors import largest_
+from hpml_lab.optim.machinery.base import Optimizer, number, zeros
+from hpml_lab.optim.machinery.tensor_stand_ins import largest_
 
 
 class Adamax(Optimizer):

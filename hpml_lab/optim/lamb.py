@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import number, zeros
-from hpml_lab.optim.layerwise import LayerwiseOptimizer, layer_number, norm, trust_ratio
-from hpml_lab.optim.tensors import of_type
+from hpml_lab.optim.machinery.base import number, zeros
+from hpml_lab.optim.machinery.layerwise import LayerwiseOptimizer, layer_number, norm, trust_ratio
+from hpml_lab.optim.machinery.tensor_stand_ins import of_type
 
 
 class LAMB(LayerwiseOptimizer):

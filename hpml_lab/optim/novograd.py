@@ -3,8 +3,8 @@
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import zeros
-from hpml_lab.optim.layerwise import LayerwiseOptimizer, average_from_first, layer_number, norm
+from hpml_lab.optim.machinery.base import zeros
+from hpml_lab.optim.machinery.layerwise import LayerwiseOptimizer, average_from_first, layer_number, norm
 
 
 class NovoGrad(LayerwiseOptimizer):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from hpml_lab.optim.base import Optimizer, zeros
+from hpml_lab.optim.machinery.base import Optimizer, zeros
 
 
 class SparseAdam(Optimizer):

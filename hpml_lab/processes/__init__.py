@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from hpml_lab.processes.experiments.tensor_queues import tensor_queues as tensor_queues
     from hpml_lab.processes.experiments.producer_consumer import producer_consumer as producer_consumer
     from hpml_lab.processes.experiments.shared_gpu import shared_gpu as shared_gpu
-    from hpml_lab.core.system.ring import Ring as Ring
+    from hpml_lab.processes.lessons.shared_memory_ring import Ring as Ring
     from hpml_lab.processes.lessons.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
     from hpml_lab.processes.lessons.held_lock import start_while_held as start_while_held
-    from hpml_lab.processes.experiments.shared.pool import (
+    from hpml_lab.processes.experiments.pool import (
         process_prints as process_prints,
         run_slides as run_slides,
         run_cell_function as run_cell_function,
     )
-    from hpml_lab.processes.experiments.shared.start_cost import safe_methods as safe_methods
+    from hpml_lab.processes.experiments.start_cost import safe_methods as safe_methods
     from hpml_lab.processes.lessons.small_training import train_small as train_small
     from hpml_lab.processes.lessons.work import greet as greet, square as square
     from hpml_lab.processes.lessons.messages import message_bytes as message_bytes, count_copies as count_copies

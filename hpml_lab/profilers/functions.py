@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 from hpml_lab.profilers.sampler import StackSampler
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.stacks import IMPORT_FRAMES, read_stacks, split_imports
 

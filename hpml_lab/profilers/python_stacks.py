@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.profilers.process_tree import LOCK, PROC, RUNNING, ProcessTree
 from hpml_lab.profilers.thread_states import ThreadKey
 

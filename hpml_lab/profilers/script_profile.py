@@ -20,9 +20,9 @@ from typing import Any
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import started
-from hpml_lab.core.system.tools import find_tool
-from hpml_lab.profilers import launcher
+from hpml_lab.profilers import script_launcher
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
 from hpml_lab.profilers.foreground import exit_code, in_foreground
 from hpml_lab.profilers.operator_table import OperatorTable, operator_table
@@ -72,7 +72,7 @@ def profile_script(
     with tempfile.TemporaryDirectory(prefix="hpml-profile-") as folder:
         read_end, write_end = os.pipe()
         settings = {"folder": folder, "operators": operator_seconds, "ready_fd": read_end, "rate": rate}
-        command = [sys.executable, launcher.__file__, json.dumps(settings), *script]
+        command = [sys.executable, script_launcher.__file__, json.dumps(settings), *script]
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, write_end)
@@ -80,7 +80,7 @@ def profile_script(
             os.close(read_end)
             sampler = stack.enter_context(_py_spy(process.pid, Path(folder), rate, subprocesses, notes))
             with contextlib.suppress(BrokenPipeError):
-                os.write(write_end, launcher.SAMPLED if sampler else launcher.TRACED)
+                os.write(write_end, script_launcher.SAMPLED if sampler else script_launcher.TRACED)
             code = exit_code(process.wait())
             seconds = time.perf_counter() - start
             if sampler:

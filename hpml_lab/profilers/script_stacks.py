@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.profilers import launcher
+from hpml_lab.core.experiment import Row, column
+from hpml_lab.profilers import script_launcher
 from hpml_lab.profilers.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode
 
@@ -123,16 +123,16 @@ def without_launcher(stack: Sequence[Frame]) -> list[Frame]:
     """The stack from the script's own first frame on; empty where it is the launcher's, or the operator recorder's."""
     frames = [frame for frame in stack if not (frame[0].startswith("process ") and not frame[1])]  # py-spy names the process so
     start = next((index for index, frame in enumerate(frames) if not _is_own(frame)), len(frames))
-    launched = [name for name, file, _ in frames[:start] if file.endswith("launcher.py")]
-    if launched and launcher.run_script.__name__ not in launched:
+    launched = [name for name, file, _ in frames[:start] if file.endswith("script_launcher.py")]
+    if launched and script_launcher.run_script.__name__ not in launched:
         return []
     own = [frame for frame in frames[start:] if not frame[0].startswith(IMPORT_HOOK)]  # called when torch is imported
     # The script's own use of runpy is work of the script.
-    return [] if any(_is_own(frame) and frame[1] != launcher.RUNPY for frame in own) else own
+    return [] if any(_is_own(frame) and frame[1] != script_launcher.RUNPY for frame in own) else own
 
 
 def _is_own(frame: Frame) -> bool:
-    return frame[1].endswith(launcher.OWN_FILES)
+    return frame[1].endswith(script_launcher.OWN_FILES)
 
 
 def is_waiting(frame: Frame) -> bool:

@@ -6,7 +6,7 @@ Folded text has one line a stack: the frames from the outermost inwards with sem
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
 
 DEEPEST = 200  # frames of a stack in a tree: a recursive program has a thousand, and a tree is walked recursively

@@ -71,9 +71,17 @@ if TYPE_CHECKING:
     from hpml_lab.profilers.stacks import read_stacks as read_stacks, frame_shares as frame_shares
     from hpml_lab.profiling.views.icicle import icicle as icicle
     from hpml_lab.profilers.py_spy import record_stacks as record_stacks
-    from hpml_lab.profilers.nvprof import read_nvprof as read_nvprof, short_names as short_names, LECTURE_LOG as LECTURE_LOG
-    from hpml_lab.profilers.perf import perf_functions as perf_functions, perf_rows as perf_rows, perf_stacks as perf_stacks
-    from hpml_lab.profilers.nsys import nsys_profile as nsys_profile, read_nsys as read_nsys
+    from hpml_lab.profiling.tools.nvprof import (
+        read_nvprof as read_nvprof,
+        short_names as short_names,
+        LECTURE_LOG as LECTURE_LOG,
+    )
+    from hpml_lab.profiling.tools.perf import (
+        perf_functions as perf_functions,
+        perf_rows as perf_rows,
+        perf_stacks as perf_stacks,
+    )
+    from hpml_lab.profiling.tools.nsys import nsys_profile as nsys_profile, read_nsys as read_nsys
     from hpml_lab.profiling.experiments.perf_counters.c_program import counted_program as counted_program
     from hpml_lab.profiling.tools.queued_device import QueuedDevice as QueuedDevice
     from hpml_lab.profiling.lessons.random_walk import (
@@ -90,7 +98,7 @@ if TYPE_CHECKING:
         WRONG as WRONG,
         largest_difference as largest_difference,
     )
-    from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES as CHANGES
+    from hpml_lab.profiling.experiments.profile_loop.trainer_changes import CHANGES as CHANGES
     from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import (
         SlowSamples as SlowSamples,
         training_step as training_step,

@@ -37,6 +37,6 @@ if TYPE_CHECKING:
         without_zero_channels as without_zero_channels,
         zero_channels as zero_channels,
     )
-    from hpml_lab.pruning.lessons.formats import two_of_four as two_of_four
+    from hpml_lab.pruning.lessons.sparse_layouts import two_of_four as two_of_four
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
         SparseStepCost as SparseStepCost,
     )
     from hpml_lab.race.tools.program import Program as Program, NETS as NETS, Setting as Setting, flat_inputs as flat_inputs
-    from hpml_lab.race.experiments.shared.speed import WayToTrain as WayToTrain
+    from hpml_lab.race.experiments.training_speed import WayToTrain as WayToTrain
     from hpml_lab.race.tools.bags_of_words import corpus as corpus
     from hpml_lab.race.lessons.word_vectors import (
         zipf_words as zipf_words,
         WordVectors as WordVectors,
         gradient_bytes as gradient_bytes,
     )
-    from hpml_lab.optim.schedules import factor as factor
+    from hpml_lab.optim.machinery.schedules import factor as factor
     from hpml_lab.race.exercises.unfair_comparison import PROTOCOLS as PROTOCOLS
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

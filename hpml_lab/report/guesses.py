@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from hpml_lab.core.experiment.kept import read_predictions
 from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.experiment.results_folder import read_predictions
 from hpml_lab.core.judge.prediction import Prediction
 from hpml_lab.core.show.numbers import number
-from hpml_lab.report.lessons import Question, questions
+from hpml_lab.report.notebook_texts import Question, questions
 
 WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from itertools import groupby
 
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.machine import gpus_of
 

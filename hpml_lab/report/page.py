@@ -9,17 +9,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core.experiment import kept
-from hpml_lab.core.experiment.findings import Claim
+from hpml_lab.core.experiment import Claim, Result, results_folder
 from hpml_lab.core.experiment.registry import all_experiments, load_result
-from hpml_lab.core.experiment.render import counted, data_uri, prose_html
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment.render import counted, data_uri
 from hpml_lab.core.show.numbers import number
+from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.report.guesses import Guess, read_guesses, summary
-from hpml_lab.report.lessons import title
 from hpml_lab.report.machines import machine_cards
+from hpml_lab.report.notebook_texts import title
 from hpml_lab.report.reasons import reasons
 
 TEMPLATE = "report.html.j2"
@@ -78,8 +77,8 @@ def write_report(folder: Path | str, page: Path | str | None = None) -> tuple[Pa
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
         words = path.name.partition(".")[0]
-        if f"{words}.json" in (kept.PREDICTIONS, kept.EXERCISES):  # those that were set aside, too
-            if path.name != f"{words}.json" or kept.is_damaged(path):
+        if f"{words}.json" in (results_folder.PREDICTIONS, results_folder.EXERCISES):  # those that were set aside, too
+            if path.name != f"{words}.json" or results_folder.is_damaged(path):
                 left_out.append((path.name, f"its {words} cannot be read. Correct it by hand, or delete it."))
             continue
         try:

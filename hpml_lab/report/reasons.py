@@ -1,7 +1,6 @@
 """Why a claim may not have held: what it depends on, how it was run, and whether it held in the recorded run."""
 
-from hpml_lab.core.experiment.findings import Claim
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Claim, Result
 
 FEW_CORES = 2
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from hpml_lab.tuning.tools.memory_history import memory_history as memory_history, in_use as in_use
     from hpml_lab.tuning.tools.generated_kernels import compiled as compiled
-    from hpml_lab.core.judge.guarded_memory import guarded_launch as guarded_launch, MemoryFault as MemoryFault
+    from hpml_lab.tuning.tools.guarded_memory import guarded_launch as guarded_launch, MemoryFault as MemoryFault
     from hpml_lab.tuning.tools.written_kernels import kernel_speed as kernel_speed
     from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
     from hpml_lab.tuning.lessons.triton_lamb import TritonLAMB as TritonLAMB, direction_kernel as direction_kernel
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
     from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft
     from hpml_lab.tuning.lessons.compositions import gelu as gelu, layer_norm as layer_norm
-    from hpml_lab.tuning.experiments.shared.networks import deep_mlp as deep_mlp
+    from hpml_lab.tuning.experiments.tuned_networks import deep_mlp as deep_mlp
     from hpml_lab.tuning.lessons.recomputing import MlpBlock as MlpBlock
     from hpml_lab.tuning.lessons.offloading import Offload as Offload, mapped_file as mapped_file
     from hpml_lab.core.system.attempt import attempt as attempt

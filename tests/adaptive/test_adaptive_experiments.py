@@ -8,12 +8,19 @@ import pytest
 import torch
 
 from hpml_lab import adaptive, optim
-from hpml_lab.adaptive.experiments import adadelta, adam, adamax_nadam, optimizer_conformance, optimizer_lab, rmsprop
+from hpml_lab.adaptive.experiments import (
+    adadelta,
+    adam,
+    adamax_nadam,
+    gradient_streams,
+    optimizer_conformance,
+    optimizer_lab,
+    rmsprop,
+)
 from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import CLASSES
-from hpml_lab.adaptive.experiments.shared import streams
 from hpml_lab.core import Result, Table, load_result
 from hpml_lab.core.system import machine
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
@@ -38,7 +45,7 @@ def test_adagrad_distinguishes_the_lectures_eps_from_torchs(results):
 
 
 def test_adagrads_table_counts_the_gradients_of_each_feature(results):
-    result, seen = results["adagrad"], (streams.rare_and_frequent(2000, 16, 20) != 0).cumsum(0)
+    result, seen = results["adagrad"], (gradient_streams.rare_and_frequent(2000, 16, 20) != 0).cumsum(0)
     for row in result.rows():
         index = ["in every step", "in 1 step of 20"].index(row.feature)
         assert row.gradients_seen == seen[row.step - 1, :, index].median().item()
@@ -48,7 +55,7 @@ def test_adagrads_table_counts_the_gradients_of_each_feature(results):
 
 
 def test_a_band_is_the_median_and_the_quartiles():
-    band = streams.band(torch.arange(9.0, dtype=torch.float64).flip(0)[None])
+    band = gradient_streams.band(torch.arange(9.0, dtype=torch.float64).flip(0)[None])
     assert band == {"low": [2.0], "median": [4.0], "high": [6.0]}
 
 
@@ -121,14 +128,14 @@ def test_adams_table_and_costs_are_the_closed_forms(results):
 
 
 def test_a_run_of_the_batch_is_the_run_of_the_class_alone():
-    optimum, noise = streams.drifting_optimum(200, 3, 0.02), streams.normal(200, 3, seed=5)
+    optimum, noise = gradient_streams.drifting_optimum(200, 3, 0.02), gradient_streams.normal(200, 3, seed=5)
     rates = torch.tensor([[0.01], [0.1]], dtype=torch.float64)
     rows, best = rmsprop._sweep(rates, optimum, noise)
     [row] = [row for row in rows if row.rule == rmsprop.RMSPROP]
     stream = zip(optimum[:, :1], noise[:, :1], strict=True)
     start = torch.zeros(1, dtype=torch.float64)
-    alone = streams.run_class(optim.RMSprop, start, stream, rmsprop._noisy_gradient, lr=row.best_rate, alpha=0.99)
-    assert streams.relative_difference(alone["theta"][:-1, 0], best[rmsprop.RMSPROP].path[1:]) < 1e-12
+    alone = gradient_streams.run_class(optim.RMSprop, start, stream, rmsprop._noisy_gradient, lr=row.best_rate, alpha=0.99)
+    assert gradient_streams.relative_difference(alone["theta"][:-1, 0], best[rmsprop.RMSPROP].path[1:]) < 1e-12
 
 
 def test_a_rule_changes_sign_in_the_step_that_first_goes_back(results):
@@ -210,20 +217,20 @@ def test_the_claims_notice_a_correction_where_there_is_none(monkeypatch):
 
 
 def test_streams_have_the_properties_that_they_claim():
-    gradients = streams.rare_and_frequent(4000, 4, 20)
+    gradients = gradient_streams.rare_and_frequent(4000, 4, 20)
     assert gradients.shape == (4000, 4, 2)
     assert (gradients[..., 0] != 0).all() and 0.03 < (gradients[..., 1] != 0).double().mean() < 0.07
-    path = streams.drifting_optimum(4000, 50, 0.02)
+    path = gradient_streams.drifting_optimum(4000, 50, 0.02)
     assert torch.diff(path, dim=0).std().item() == pytest.approx(0.02, rel=0.02)
-    assert torch.equal(path, streams.drifting_optimum(4000, 50, 0.02)), "seeded"
+    assert torch.equal(path, gradient_streams.drifting_optimum(4000, 50, 0.02)), "seeded"
 
 
 def test_running_a_class_keeps_every_state_tensor_of_every_step():
     start = torch.ones(3, dtype=torch.float64)
-    run = streams.run_class(torch.optim.Adam, start, range(5), lambda theta, t: theta + t, lr=0.1)
+    run = gradient_streams.run_class(torch.optim.Adam, start, range(5), lambda theta, t: theta + t, lr=0.1)
     assert {"theta", "exp_avg", "exp_avg_sq", "step"} <= set(run)
     assert all(len(values) == 5 for values in run.values()) and run["step"].tolist() == [1, 2, 3, 4, 5]
-    assert torch.allclose(streams.steps_of(start, run["theta"]).sum(0), run["theta"][-1] - start)
+    assert torch.allclose(gradient_streams.steps_of(start, run["theta"]).sum(0), run["theta"][-1] - start)
     assert torch.equal(start, torch.ones(3, dtype=torch.float64))
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from hpml_lab.autograd.tools import torch_graphs
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 
 
 def test_a_grad_fn_graph_holds_what_is_tracked_and_nothing_else():

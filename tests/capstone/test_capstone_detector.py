@@ -11,8 +11,7 @@ from hpml_lab.capstone.experiments import nodule_detector
 from hpml_lab.capstone.experiments.nodule_detector import figure
 from hpml_lab.capstone.lessons import detector, stages
 from hpml_lab.capstone.tools import ct, prepared
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, Table
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError

@@ -14,7 +14,9 @@ from torch import nn
 
 import hpml_lab
 from hpml_lab.capstone.experiments.lung_nodule_pipeline import LINEAR, TOTAL, lung_nodule_pipeline
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import stages_before_and_after, use_before_and_after
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training import FolderRate, TrainingTime, folder_on_ranks
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import (
     AHEAD,
     CHANGES,
     CORES,
@@ -29,8 +31,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
     difference_of,
     next_change,
 )
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import stages_before_and_after, use_before_and_after
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import (
     MachineUse,
     PipelineRung,
     Validated,
@@ -39,7 +40,6 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
     same_method,
 )
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, NextToTheLecture, found_by
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import FolderRate, TrainingTime, folder_on_ranks
 from hpml_lab.capstone.lessons import overlap_arithmetic as arithmetic
 from hpml_lab.capstone.lessons import slow_stages
 from hpml_lab.capstone.lessons.detector import Detector
@@ -325,9 +325,9 @@ def test_changes_for_a_gpu_and_a_compiler_are_left_out_where_there_is_none(monke
     assert not names & {"pinned", "streams", "on_device", "channels_last", "compiled"}
     assert "compiled" in {change.switch for change in applicable(cpu, compile=True)}
     assert ("bfloat16" in names) == (cpu.dtype.itemsize == 2)
-    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.changes.cores", lambda: 1)
+    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes.cores", lambda: 1)
     assert not {change.switch for change in applicable(cpu, False)} & {"whole", "workers"}
-    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.changes.cores", lambda: 12)
+    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes.cores", lambda: 12)
     found = {change.switch: change for change in applicable(cpu, False)}
     assert found["workers"].applied(PipelineSwitches()).workers == 8
     assert found["whole"].applied(PipelineSwitches(ahead=1)) == PipelineSwitches(workers=12, whole=True)
@@ -443,7 +443,7 @@ def test_a_folder_is_timed_on_each_number_of_ranks_without_their_start(network, 
         asked.append((len(scans.find_scans(folder)), ranks, results, device))
         return SimpleNamespace(seconds=6.0 / ranks)
 
-    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.training.run_on_ranks", on_ranks)
+    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training.run_on_ranks", on_ranks)
     params = SimpleNamespace(ranks=(1, 2), folder=3, device=choose_device("cpu"))
     assert folder_on_ranks(network, [path], tmp_path, params) == [FolderRate(1, 3, 6.0, 0.5), FolderRate(2, 3, 3.0, 1.0)]
     assert [(count, ranks) for count, ranks, *_ in asked] == [(3, 1), (3, 2)] and asked[0][2] != asked[1][2]

@@ -12,13 +12,13 @@ import time
 import pytest
 
 from hpml_lab.cli import main
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import python_environment
-from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profilers import script_profile
 from hpml_lab.profilers.flames import flame_svg
-from hpml_lab.profilers.launcher import HERE
 from hpml_lab.profilers.operator_recorder import EVENTS, SLICE
 from hpml_lab.profilers.operator_table import operator_table
+from hpml_lab.profilers.script_launcher import HERE
 from hpml_lab.profilers.script_profile import profile_script
 from hpml_lab.profilers.script_stacks import is_waiting, script_stacks
 from hpml_lab.profilers.stacks import frame_shares, read_stacks
@@ -72,7 +72,7 @@ import json, os, sys
 before = {name: value for name, value in os.environ.items() if name not in ("_", "SHLVL")}
 main = sys.modules["__main__"]
 print(json.dumps([sys.argv, __file__, sys.path, before, __name__, main.__file__, sys.flags.safe_path, sorted(main.__dict__)]))
-print([name for name in sys.modules if "hpml" in name or name in ("sampler", "operator_recorder", "launcher")])
+print([name for name in sys.modules if "hpml" in name or name in ("sampler", "operator_recorder", "script_launcher")])
 """
 
 
@@ -373,10 +373,10 @@ def speedscope(*threads):
 
 
 def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
-    launch = [("<module>", f"{HERE}/launcher.py", 9), ("main", f"{HERE}/launcher.py", 27)]
+    launch = [("<module>", f"{HERE}/script_launcher.py", 9), ("main", f"{HERE}/script_launcher.py", 27)]
     start = [
         *launch,
-        ("run_script", f"{HERE}/launcher.py", 56),
+        ("run_script", f"{HERE}/script_launcher.py", 56),
         ("_run_code", "<frozen runpy>", 2),
         ("<module>", "/x/script.py", 8),
     ]
@@ -388,7 +388,7 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
             (
                 'Process 7 Thread 7 ""',
                 [
-                    [process, *launch, ("read", f"{HERE}/launcher.py", 30)],
+                    [process, *launch, ("read", f"{HERE}/script_launcher.py", 30)],
                     [process, *start, ("work", "/x/script.py", 3)],
                     [process, *start, ("_load", "<frozen importlib._bootstrap>", 1), hook, ("<module>", "/x/t.py", 1)],
                     [process, *start, ("_next_slice", f"{HERE}/operator_recorder.py", 5)],
@@ -416,7 +416,11 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
 
 
 def test_a_script_that_starts_another_by_runpy_is_seen():
-    launch = [("main", f"{HERE}/launcher.py", 27), ("run_script", f"{HERE}/launcher.py", 56), ("<module>", "/x/start.py", 1)]
+    launch = [
+        ("main", f"{HERE}/script_launcher.py", 27),
+        ("run_script", f"{HERE}/script_launcher.py", 56),
+        ("<module>", "/x/start.py", 1),
+    ]
     stack = [*launch, ("run_path", "<frozen runpy>", 3), ("step", "/x/train.py", 2)]
     found = script_stacks(speedscope(('Thread 7 "MainThread"', [stack])), 7)
     assert [row.line for row in found.lines] == ["/x/start.py:1", "/x/train.py:2"] and found.threads[0].work == 0.01

@@ -4,14 +4,14 @@ import json
 
 from hpml_lab import cli
 from hpml_lab.core import check
-from hpml_lab.core.experiment import kept
+from hpml_lab.core.experiment import results_folder
 
 
 def test_an_exercise_that_was_right_stays_so_and_the_rest_is_tried_or_open(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
     check("outer-sum", lambda a, b: a[:, None] + b)
     assert not list(tmp_path.iterdir()), "outside of a notebook nothing is kept"
-    monkeypatch.setattr(kept, "_cell", lambda: "check(…)")
+    monkeypatch.setattr(results_folder, "_cell", lambda: "check(…)")
     assert check("outer-sum", ...).state == "not yet" and not list(tmp_path.iterdir())
     check("standardize", lambda x: x)
     for answer in (lambda a, b: a + b, lambda a, b: a[:, None] + b, lambda a, b: a + b):
@@ -26,11 +26,11 @@ def test_an_exercise_that_was_right_stays_so_and_the_rest_is_tried_or_open(tmp_p
 
 def test_a_damaged_file_counts_as_nothing_and_is_set_aside_by_the_next_check(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
-    monkeypatch.setattr(kept, "_cell", lambda: "check(…)")
+    monkeypatch.setattr(results_folder, "_cell", lambda: "check(…)")
     (tmp_path / "exercises.json").write_text("{cut off")
-    assert kept.tried_exercises(tmp_path) == {}
+    assert results_folder.tried_exercises(tmp_path) == {}
     check("outer-sum", lambda a, b: a[:, None] + b)
-    assert "it is now called" in capsys.readouterr().err and kept.tried_exercises(tmp_path) == {"outer-sum": True}
+    assert "it is now called" in capsys.readouterr().err and results_folder.tried_exercises(tmp_path) == {"outer-sum": True}
 
 
 def test_a_file_for_the_folder_of_results_is_named(tmp_path, monkeypatch, capsys):

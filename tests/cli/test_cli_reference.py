@@ -18,16 +18,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_lab import cli, recording
+from hpml_lab import cli, references
 from hpml_lab.cli.reference import duration
-from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment import Result, registry
 from hpml_lab.core.experiment.registry import all_experiments, find
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import Finished
-from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
+from hpml_lab.references import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
 """Experiments that end in every way."""
@@ -138,7 +137,7 @@ def lab(demo, monkeypatch, capsys):
     """Run the command in this process, its experiments in others: (arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(registry, "_REGISTRY", {})
     monkeypatch.setattr(registry, "import_topics", lambda part: {})
-    monkeypatch.setattr("hpml_lab.recording.device_and_machine", lambda requested: ("cpu", machine.describe()))
+    monkeypatch.setattr("hpml_lab.references.device_and_machine", lambda requested: ("cpu", machine.describe()))
     made = types.ModuleType("demo_experiments")
     monkeypatch.setitem(sys.modules, made.__name__, made)
     exec(EXPERIMENTS, vars(made))
@@ -156,15 +155,15 @@ def forked(tmp_path, monkeypatch):
     """Experiments run in forks of this process, which has torch; what is asked of `run_python` there is what is done here."""
 
     def run_forked(arguments, *, deadline_seconds):
-        words = arguments[len(recording.INTERPRETER) :]
-        assert arguments == [*recording.INTERPRETER, *words] and deadline_seconds > 0
+        words = arguments[len(references.INTERPRETER) :]
+        assert arguments == [*references.INTERPRETER, *words] and deadline_seconds > 0
         start, errors = time.monotonic(), tmp_path / "stderr.txt"
         if not (pid := os.fork()):
             code = 1
             try:
                 with open(errors, "w") as sys.stderr:
                     try:
-                        code = recording.main(*words)
+                        code = references.main(*words)
                     except BaseException:
                         traceback.print_exc()
             finally:
@@ -172,7 +171,7 @@ def forked(tmp_path, monkeypatch):
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return Finished("", errors.read_text(), code, time.monotonic() - start)
 
-    monkeypatch.setattr(recording, "run_python", run_forked)
+    monkeypatch.setattr(references, "run_python", run_forked)
 
 
 @pytest.mark.usefixtures("forked")
@@ -269,7 +268,7 @@ def like(machine, **changes):
 )
 def test_a_recorded_run_counts_on_a_machine_that_is_like_its_own_in_what_it_used(monkeypatch, uses, device, there, here, alike):
     result = Result(size="full", device=device, machine=like(machine, **{"gpus": None} | there))
-    monkeypatch.setattr(recording, "_load", lambda experiment, folder: result)
+    monkeypatch.setattr(references, "_load", lambda experiment, folder: result)
     experiment = types.SimpleNamespace(uses=uses, slug="")
     assert is_recorded(experiment, "full", like(machine, **here), Path()) is alike
     assert not is_recorded(experiment, "quick", like(machine, **here), Path())
@@ -284,9 +283,9 @@ def test_a_scaled_run_is_not_recorded(demo, monkeypatch, tmp_path):
         result.save(arguments[-1])
         return Finished("", "", 0, 1.0)
 
-    monkeypatch.setattr(recording, "run_python", run_python)
-    outcome = recording.record(experiment, "full", "cuda", tmp_path / "out", tmp_path / "log", 10.0)
-    assert outcome.state == recording.SKIPPED and "scaled to a quarter" in outcome.detail and not (tmp_path / "out").exists()
+    monkeypatch.setattr(references, "run_python", run_python)
+    outcome = references.record(experiment, "full", "cuda", tmp_path / "out", tmp_path / "log", 10.0)
+    assert outcome.state == references.SKIPPED and "scaled to a quarter" in outcome.detail and not (tmp_path / "out").exists()
 
 
 def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
@@ -298,14 +297,14 @@ def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
         asked.append(words)
         return "1a2b3c4 of 2026-11-24"
 
-    monkeypatch.setattr(recording, "_load", lambda experiment, folder: result)
+    monkeypatch.setattr(references, "_load", lambda experiment, folder: result)
     monkeypatch.setattr(machine, "git", git)
     monkeypatch.setattr(machine, "commit", lambda: "def456")
-    assert recording.outdated(experiment, Path()) == "1a2b3c4 of 2026-11-24"
+    assert references.outdated(experiment, Path()) == "1a2b3c4 of 2026-11-24"
     assert asked[0][3] == "abc1234..HEAD" and any(file.endswith("zero_grad.py") for file in asked[0])
     for commit in (None, "--output=/tmp/written"):  # a file's words are no options
         result.machine["commit"] = commit
-        recording.outdated(experiment, Path())
+        references.outdated(experiment, Path())
         assert asked[-1][3] == "--since=2026-11-23 05:38 UTC"
 
 
@@ -318,7 +317,7 @@ def test_a_hanging_experiment_is_killed_at_its_deadline(lab, demo):
 def test_what_the_budget_cuts_short_is_not_called_a_failure(lab, monkeypatch):
     code, said, progress = lab("demo-hang", "demo-two", "--deadline", "1h", "--budget", "9s")
     assert code == 0 and "2 not tried" in said and "[1/2]" not in progress, "less than ten seconds: nothing is started"
-    monkeypatch.setattr(recording, "LEAST_SECONDS", 0.1)  # else the test waits for ten seconds
+    monkeypatch.setattr(references, "LEAST_SECONDS", 0.1)  # else the test waits for ten seconds
     code, said, progress = lab("demo-hang", "--deadline", "1h", "--budget", "3s")
     assert code == 0 and "no time left" in progress and "Not tried yet: demo-hang." in said
 
@@ -375,9 +374,9 @@ def test_a_device_that_does_not_exist_is_wrong_input():
 def test_the_machine_is_described_by_the_gpu_that_was_asked_for(monkeypatch):
     """As a run's own record is: else a run on the second of two different GPUs would never count as recorded."""
     chosen = types.SimpleNamespace(torch=torch.device("cuda:1"))
-    monkeypatch.setattr(recording, "choose_device", lambda requested: chosen)
+    monkeypatch.setattr(references, "choose_device", lambda requested: chosen)
     monkeypatch.setattr(machine, "describe", lambda index=0: {"gpu": f"GPU {index}"})
-    assert recording._describe("cuda:1")[1] == {"gpu": "GPU 1"}
+    assert references._describe("cuda:1")[1] == {"gpu": "GPU 1"}
 
 
 def test_durations():

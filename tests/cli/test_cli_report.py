@@ -16,12 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpml_lab import cli
-from hpml_lab.core.experiment import kept, registry
-from hpml_lab.core.experiment.findings import Claim, KeyFigure, Row, Table, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Claim, KeyFigure, Result, Row, Table, column, registry, results_folder
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.report import guesses, lessons, machines, write_report
+from hpml_lab.report import guesses, machines, notebook_texts, write_report
 
 MACHINE = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.15.0"}
 
@@ -261,10 +259,12 @@ def test_a_guess_of_0_has_its_place_and_what_is_no_guess_is_left_out(folder):
 
 
 def test_every_guess_of_the_notebooks_has_its_question():
-    asked = lessons.questions()
+    asked = notebook_texts.questions()
     assert len(asked) >= 67
     assert [cell for cell, question in asked.items() if len(question.text) < 20 or "$" in question.text] == []
-    assert [title for title in map(lessons.title, {question.notebook for question in asked.values()}) if title[2] != " "] == []
+    assert [
+        title for title in map(notebook_texts.title, {question.notebook for question in asked.values()}) if title[2] != " "
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_every_guess_of_the_notebooks_has_its_question():
     ],
 )
 def test_a_question_is_found_in_the_text_above_a_guess(markdown, words):
-    assert lessons.question(markdown) == words
+    assert notebook_texts.question(markdown) == words
 
 
 def test_machines_are_described_by_experiments_that_exist(monkeypatch):
@@ -293,7 +293,7 @@ def test_without_a_folder_the_page_is_made_of_what_is_kept(folder, tmp_path, mon
     result("beta").save(tmp_path / "results")
     monkeypatch.setenv("HPML_RESULTS", str(folder))
     assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{folder / 'report.html'}\n"
-    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(results_folder, "RESULTS", tmp_path / "results")
     monkeypatch.delenv("HPML_RESULTS")
     assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{tmp_path / 'results' / 'report.html'}\n"
     monkeypatch.setenv("HPML_RESULTS", "")

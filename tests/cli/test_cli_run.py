@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from hpml_lab import cli
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Result, Row, Table, column, registry
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError

@@ -286,7 +286,7 @@ def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
 CTRL_C = """
 import os, signal, sys, threading, time
 from hpml_lab.core.system.children import run_in_child
-from hpml_lab.processes.experiments.shared import pool, relay
+from hpml_lab.processes.experiments import pool, relay
 
 if __name__ == "__main__":
     ways = {

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from hpml_lab.core.show import style
-from hpml_lab.optim.colors import OPTIMIZER_COLORS
+from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS
 
 WHITE, DARK_PAGE = "#ffffff", "#111111"  # JupyterLab's two grounds
 

@@ -11,15 +11,15 @@ from hpml_lab import descent
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.timing.clock import Timing
 from hpml_lab.descent.experiments.learning_rate import DROPS, SCHEDULES, schedule_factor
+from hpml_lab.descent.experiments.path_measures import steps_to_a_millionth
+from hpml_lab.descent.experiments.rate_maps import map_arrays
 from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_sweep, many_starts
-from hpml_lab.descent.experiments.shared.maps import map_arrays
-from hpml_lab.descent.experiments.shared.path_measures import steps_to_a_millionth
 from hpml_lab.descent.lessons import minibatch_descent as descent_batches
 from hpml_lab.descent.lessons.boundary import bisect
 from hpml_lab.descent.lessons.softmax_regression import softmax_loss
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic, torch_equivalent
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.schedules import multi_step, torch_scheduler
+from hpml_lab.optim.formulas.by_name import FORMULAS
+from hpml_lab.optim.machinery.schedules import multi_step, torch_scheduler
 
 PICTURES = {
     "gd_variants": ["noise_and_cost"],

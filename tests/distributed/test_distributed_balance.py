@@ -8,8 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import distributed
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.distributed.experiments.dp_vs_ddp import COLORS, _show_waiting, measure_lock, stage_rows

@@ -9,12 +9,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import RankError, launch
-from hpml_lab.core.timing.timeline import CLOCK, Span
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.distributed.experiments import gradient_aggregation as module
 from hpml_lab.distributed.experiments.gradient_aggregation import figure as pictures
 from hpml_lab.distributed.experiments.gradient_aggregation import on_ranks as runs

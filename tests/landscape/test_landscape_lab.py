@@ -17,8 +17,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.javascript import Translation
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape import SURFACES, lab, lab_module, largest_stable_rate, quadratic
-from hpml_lab.landscape.optimizer_lab.module import engine
-from hpml_lab.landscape.optimizer_lab.paths import (
+from hpml_lab.landscape.optimizer_lab.lab_paths import (
     MOST_OPTIMIZERS,
     SCHEDULES,
     LabSettings,
@@ -27,9 +26,10 @@ from hpml_lab.landscape.optimizer_lab.paths import (
     settings,
     surface_named,
 )
+from hpml_lab.landscape.optimizer_lab.module import engine
 from hpml_lab.landscape.surfaces import unit_noise
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.numbers import Floats
+from hpml_lab.optim.formulas.arithmetic import Floats
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 NAMES, SURFACE_NAMES = list(FORMULAS), list(SURFACES)
 NODE = shutil.which("node")

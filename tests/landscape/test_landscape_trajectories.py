@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, path, run_grid, torch_equivalent
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 # The hyperparameter on the grid's second axis.
 SECOND = {"rmsprop": "alpha", "adadelta": "rho"} | {name: "beta1" for name in ("adam", "adamw", "adamax", "nadam")}

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.registry import Params, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import DataSet, load
+from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, ImageRows, images, ordinary_net
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import (
     FIRST_SEED,
     SMALL,
@@ -20,8 +21,7 @@ from hpml_lab.large_batch.experiments.lars_lamb_novograd import (
     variant_paths,
 )
 from hpml_lab.large_batch.experiments.lars_lamb_novograd.variant_paths import TINY, distance, judge_formulas, path
-from hpml_lab.large_batch.experiments.shared.batched_trainings import BatchedTrainings, ImageRows, images, ordinary_net
-from hpml_lab.large_batch.lessons.scaling import warmed_up
+from hpml_lab.large_batch.lessons.rate_scaling import warmed_up
 from hpml_lab.large_batch.lessons.variants import VARIANTS, PaperLARS, lamb, lars
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, matrices_and_rest
 

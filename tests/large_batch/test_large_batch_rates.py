@@ -10,21 +10,21 @@ import torch
 from torch.optim import lr_scheduler
 
 from hpml_lab import large_batch
-from hpml_lab.core.experiment.registry import Params, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.large_batch.exercises import accumulate_gradients
 from hpml_lab.large_batch.exercises.watched_training import small_batches
 from hpml_lab.large_batch.experiments import large_batch_gap as gap
 from hpml_lab.large_batch.experiments import lr_finder_one_cycle as finder
+from hpml_lab.large_batch.experiments.accuracy_gains import gain, median_range, points
+from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, ImageRows
 from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import small_against_large
-from hpml_lab.large_batch.experiments.shared.batched_trainings import BatchedTrainings, ImageRows
-from hpml_lab.large_batch.experiments.shared.gains import gain, median_range, points
 from hpml_lab.large_batch.lessons.range_test import choose, growing_rates, smoothed
-from hpml_lab.large_batch.lessons.scaling import KEPT, LINEAR, ROOT, RULES, WARM, schedule
-from hpml_lab.large_batch.lessons.scaling import scaled_rate as scaled
+from hpml_lab.large_batch.lessons.rate_scaling import KEPT, LINEAR, ROOT, RULES, WARM, schedule
+from hpml_lab.large_batch.lessons.rate_scaling import scaled_rate as scaled
 from hpml_lab.optim import SGD
-from hpml_lab.optim.schedules import one_cycle, one_cycle_momentum
+from hpml_lab.optim.machinery.schedules import one_cycle, one_cycle_momentum
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_lab.core.timing.timeline import CLOCK
-from hpml_lab.loading.experiments.shared.slow_clips import READ, TRANSFORM, Clips, StorageModel, make_clips
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.loading.experiments.slow_clips import READ, TRANSFORM, Clips, StorageModel, make_clips
 from hpml_lab.loading.lessons.whole_batches import BatchedImages, CheapImages
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.core.timing.timeline import Span
-from hpml_lab.loading.experiments.shared.slow_clips import Clips, StorageModel, make_clips
+from hpml_lab.loading.experiments.slow_clips import Clips, StorageModel, make_clips
 from hpml_lab.loading.lessons.epoch_bounds import (
     LECTURE_COMPUTE,
     LECTURE_LOAD,

@@ -313,7 +313,7 @@ def test_a_full_shared_memory_is_reported_with_the_fix():
 READ_ONLY_SHM = """
 from torch.utils.data import DataLoader
 from hpml_lab.core import LabError
-from hpml_lab.core.system.ring import Ring
+from hpml_lab.processes.lessons.shared_memory_ring import Ring
 from hpml_lab.loading import with_deadline
 
 def epoch():

@@ -14,7 +14,7 @@ from hpml_lab.nets.experiments import move_to_gpu as move_to_gpu_module
 from hpml_lab.nets.experiments import xor as xor_module
 from hpml_lab.nets.experiments.move_to_gpu import step_flops
 from hpml_lab.nets.experiments.three_layer_net import LossCase
-from hpml_lab.nets.lessons import sgd
+from hpml_lab.nets.lessons import sgd_by_hand
 
 SMALL = {  # the experiments at sizes of a second or so
     "three_layer_net": {"samples": 64, "steps": 200, "lr": 0.05},
@@ -64,7 +64,7 @@ def test_three_layer_net_notices_a_net_that_learns_nothing():
 def test_manual_sgd_distinguishes_identical_from_close(results):
     result = results["manual_sgd"]
     identical = {row.update: row.identical for row in result.rows()}
-    assert identical[sgd.ALPHA]
+    assert identical[sgd_by_hand.ALPHA]
     assert all(curve[-1] < curve[0] for curve in result.arrays["losses"].values()), "every form learns"
     assert set(result.arrays["losses"]) == set(result.arrays["differences"]) == set(identical)
     assert identical[manual_sgd_module.DEFAULT], "on a CPU it is the plain loop"
@@ -76,7 +76,7 @@ def test_manual_sgd_notices_a_wrong_update(monkeypatch):
         for weight in net.parameters():
             weight.sub_(weight.grad, alpha=2 * lr)
 
-    monkeypatch.setitem(sgd.BY_HAND, sgd.ALPHA, twice)
+    monkeypatch.setitem(sgd_by_hand.BY_HAND, sgd_by_hand.ALPHA, twice)
     result = small("manual_sgd")
     assert not result and not result.claims[0].holds
 

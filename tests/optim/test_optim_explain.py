@@ -6,8 +6,8 @@ import torch
 import hpml_lab.optim
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim import SGD, Adam, AdamW, NAdam, SparseAdam
-from hpml_lab.optim.base import Optimizer
-from hpml_lab.optim.lines import formula_lines
+from hpml_lab.optim.formulas.lines import formula_lines
+from hpml_lab.optim.machinery.base import Optimizer
 
 EXPORTS = [getattr(hpml_lab.optim, name) for name in hpml_lab.optim.__all__]
 CLASSES = [export for export in EXPORTS if isinstance(export, type)]

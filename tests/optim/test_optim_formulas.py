@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import hpml_lab.optim
-from hpml_lab.optim.formulas import FORMULAS, State
-from hpml_lab.optim.numbers import Floats
+from hpml_lab.optim.formulas.arithmetic import Floats
+from hpml_lab.optim.formulas.by_name import FORMULAS, State
 
 STEPS = 300
 

@@ -18,7 +18,7 @@ from timm.optim import Lamb, Lars, NvNovoGrad
 import hpml_lab.optim
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, AdamW, NovoGrad, matrices_and_rest
-from hpml_lab.optim.layerwise import LayerwiseOptimizer
+from hpml_lab.optim.machinery.layerwise import LayerwiseOptimizer
 
 mpmath.mp.dps = 50
 BETAS, LOW_BETAS = (mpf("0.9"), mpf("0.999")), (mpf("0.95"), mpf("0.98"))

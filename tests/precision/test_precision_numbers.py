@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.precision import fp16_vs_bf16, gemm_tensor_cores

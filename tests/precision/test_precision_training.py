@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.clock import PLACEBO, Timing
@@ -16,14 +16,13 @@ from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loss_scaling, side_by_side, then_and_now
 from hpml_lab.precision.exercises import clip_with_scaler, loss_scaler
-from hpml_lab.precision.experiments import amp_training
+from hpml_lab.precision.experiments import amp_training, underflow
 from hpml_lab.precision.experiments.amp_training import LoopRow, loop_measurements
 from hpml_lab.precision.experiments.amp_training.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
 from hpml_lab.precision.experiments.loss_scaling import RecipeRow, ScalerStep, SlideRow, doubles_every_interval
 from hpml_lab.precision.experiments.loss_scaling.emulation import emulated_layers
 from hpml_lab.precision.experiments.loss_scaling.recipe_runs import underflowing
-from hpml_lab.precision.experiments.shared import underflow
-from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, vanished_share
+from hpml_lab.precision.experiments.underflow import LOSS_FACTOR, vanished_share
 from hpml_lab.precision.lessons import loops, recipes
 from hpml_lab.precision.tools.autocast import FLOAT32, PROBES, dtypes
 from hpml_lab.precision.views.code_columns import aligned

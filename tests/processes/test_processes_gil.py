@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from hpml_lab import processes
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.programs import run_python
 from hpml_lab.processes.experiments import gil as gil_module
+from hpml_lab.processes.experiments import parallel
 from hpml_lab.processes.experiments.gil import SharedWork
-from hpml_lab.processes.experiments.shared import parallel
-from hpml_lab.processes.experiments.shared.parallel import WorkersRun
+from hpml_lab.processes.experiments.parallel import WorkersRun
 from hpml_lab.processes.lessons import thread_exit
 
 SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, rounds=2)
@@ -147,7 +147,7 @@ def test_the_rows_compare_every_time_with_one_thread_in_its_round(monkeypatch):
 def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
     """-S leaves site-packages out, as in a fresh free-threaded Python."""
     code = (
-        "from hpml_lab.processes.experiments.shared import parallel;"
+        "from hpml_lab.processes.experiments import parallel;"
         "print(len(parallel.compare_workers(['loop', 'sleep'], [1, 2], 2, 0.01, 1, ['threads', 'processes'])))"
     )
     finished = run_python(["-S", "-c", code])

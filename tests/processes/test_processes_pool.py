@@ -11,9 +11,9 @@ import pytest
 from hpml_lab import processes
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.core.timing.timeline import Span
+from hpml_lab.processes.experiments import pool
 from hpml_lab.processes.experiments import process_and_pool as experiment
-from hpml_lab.processes.experiments.shared import pool
-from hpml_lab.processes.experiments.shared.pool import Printed, pool_squares, process_prints
+from hpml_lab.processes.experiments.pool import Printed, pool_squares, process_prints
 from hpml_lab.processes.lessons import work
 
 METHODS = processes.safe_methods()

@@ -8,8 +8,8 @@ import pytest
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.core.timing.timeline import Span
-from hpml_lab.processes.experiments.shared import relay
-from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.experiments import relay
+from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.tools.segments import has_name, named_segments
 
 

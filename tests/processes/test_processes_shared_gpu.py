@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hpml_lab import processes
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.processes import train_small

@@ -11,14 +11,8 @@ import pytest
 from hpml_lab import processes
 from hpml_lab.core.system.children import child_process, run_in_child
 from hpml_lab.core.system.workers import HELPERS, child_pids
-from hpml_lab.processes.experiments.shared import start_cost
-from hpml_lab.processes.experiments.shared.start_cost import (
-    SPAWN_WITH_TORCH,
-    StartCost,
-    safe_methods,
-    start_process,
-    start_thread,
-)
+from hpml_lab.processes.experiments import start_cost
+from hpml_lab.processes.experiments.start_cost import SPAWN_WITH_TORCH, StartCost, safe_methods, start_process, start_thread
 from hpml_lab.processes.experiments.start_methods import QUICK, _gains
 from hpml_lab.processes.lessons import held_lock
 from hpml_lab.processes.lessons.work import send_time

@@ -13,17 +13,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.timing.clock import ceiling
 from hpml_lab.core.timing.timeline import Span
-from hpml_lab.profilers import device_work
-from hpml_lab.profilers.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profilers.thread_states import Watch, shares_of_successors
 from hpml_lab.profiling import bottleneck_classes
 from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop, judge_loops, known_loops
 from hpml_lab.profiling.experiments.bottleneck_classes.known_gpu_loops import WRITTEN, on_gpu
 from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Evidence, classify, decide
+from hpml_lab.profiling.tools import device_work
+from hpml_lab.profiling.tools.device_work import device_evidence, device_spans, least_seconds
 
 HOST = Evidence(seconds=1.0, cores=8)
 GPU = replace(HOST, kernels=0.9, cores_used=1.0, cores_wanted=1.0, busiest=1.0)

@@ -14,7 +14,7 @@ from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling import profile_loop, rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
-from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN
+from hpml_lab.profiling.experiments.profile_loop.trainer_changes import BITS, CHANGES, ROUNDING, SIXTEEN
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder, TrainerRung
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.lessons.slow_trainer import (

@@ -9,8 +9,7 @@ import types
 import pytest
 import torch
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers import monitor as module
 from hpml_lab.profilers.monitor import Monitor, read_csv

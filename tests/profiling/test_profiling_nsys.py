@@ -7,15 +7,14 @@ from collections import Counter
 
 import pytest
 
-from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
-from hpml_lab.profilers import nsys
-from hpml_lab.profilers.nvprof import htod_rows, kernel_rows
 from hpml_lab.profiling.experiments import kernel_table as row
 from hpml_lab.profiling.lessons import annotated_step
+from hpml_lab.profiling.tools import nsys
+from hpml_lab.profiling.tools.nvprof import htod_rows, kernel_rows
 
 THREAD, AUTOGRAD = 281_500_746_514_433, 281_500_746_514_470  # as nsys writes process and thread in one number
 SCHEMA = """

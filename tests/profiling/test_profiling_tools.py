@@ -15,11 +15,11 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
-from hpml_lab.profilers import functions, perf, py_spy, stacks
+from hpml_lab.profilers import functions, py_spy, stacks
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.functions import FunctionRow, LineRow
 from hpml_lab.profiling import cprofile_line_profiler, flame_graph, perf_counters, random_walk_profile, where_the_time_went
@@ -28,6 +28,7 @@ from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, meas
 from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun, c_program
 from hpml_lab.profiling.lessons import native_program, random_walk
 from hpml_lab.profiling.lessons.training_program import noise_by_hand
+from hpml_lab.profiling.tools import perf
 from hpml_lab.profiling.views.icicle import draw_icicle
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.timing import counting
 from hpml_lab.core.timing.timeline import busy
-from hpml_lab.profilers import nvprof, trace_calls
-from hpml_lab.profilers.device_work import device_spans
+from hpml_lab.profilers import trace_calls
 from hpml_lab.profiling import async_timing, kernel_table, operators_and_memory, torch_profiler
 from hpml_lab.profiling.exercises.name_the_bottleneck import PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
@@ -19,7 +18,8 @@ from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, add_gpu_
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
 from hpml_lab.profiling.lessons import step_clocks
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS
-from hpml_lab.profiling.tools import traces
+from hpml_lab.profiling.tools import nvprof, traces
+from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profiling.tools.queued_device import QueuedDevice
 
 CPU = torch.device("cpu")

@@ -8,9 +8,8 @@ from torch import nn
 from torch.nn.utils import prune
 
 from hpml_lab import pruning
-from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment import Result, Table
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.pruning.exercises import keep_the_mask
@@ -26,7 +25,6 @@ from hpml_lab.pruning.experiments.pruning.accuracies import (
     compare_accuracies,
     median_range,
 )
-from hpml_lab.pruning.experiments.pruning.files import PrunedFile
 from hpml_lab.pruning.experiments.pruning.kept_masks import (
     BEFORE,
     DECAY,
@@ -40,6 +38,7 @@ from hpml_lab.pruning.experiments.pruning.kept_masks import (
 )
 from hpml_lab.pruning.experiments.pruning.lecture_examples import CHANNELS, STACKED, PrunedExample, PrunedLayer
 from hpml_lab.pruning.experiments.pruning.lecture_examples import RANDOM as RANDOM_30
+from hpml_lab.pruning.experiments.pruning.pruned_files import PrunedFile
 from hpml_lab.pruning.lessons import masks
 from hpml_lab.quantization import LeNet
 

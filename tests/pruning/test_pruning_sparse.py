@@ -10,20 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, find
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table
+from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.show.style import png
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp
-from hpml_lab.pruning.experiments.sparse_formats import smaller_nets, times
+from hpml_lab.pruning.experiments.sparse_formats import format_times, smaller_nets
+from hpml_lab.pruning.experiments.sparse_formats.format_times import BreakEven, FormatTime, crossing
 from hpml_lab.pruning.experiments.sparse_formats.pictures import format_bytes
 from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import SmallerNet
-from hpml_lab.pruning.experiments.sparse_formats.times import BreakEven, FormatTime, crossing
-from hpml_lab.pruning.lessons import channels, formats
+from hpml_lab.pruning.lessons import channels, sparse_layouts
 from hpml_lab.quantization.lessons.lenet import LeNet
 
 experiments = importlib.import_module("hpml_lab.pruning.experiments.sparse_formats")
@@ -60,7 +59,7 @@ def test_its_exact_claims_hold(result):
 def test_each_format_is_timed_at_each_sparsity_and_its_bytes_are_counted(result):
     rows = result.rows(FormatTime)
     assert [(row.format, row.zeros) for row in rows[1:]] == [
-        (name, zeros) for name in formats.FORMATS if name in {row.format for row in rows} for zeros in (50, 90)
+        (name, zeros) for name in sparse_layouts.FORMATS if name in {row.format for row in rows} for zeros in (50, 90)
     ]
     for row in rows[1:]:
         assert row.time_ms > 0 and row.verdict in ("faster", "slower", "within noise", "less than 2 %") and row.error <= 1
@@ -126,16 +125,18 @@ def test_a_format_whose_product_does_not_run_is_left_out_with_a_note(monkeypatch
         raise RuntimeError("no kernel for this processor")
 
     monkeypatch.setitem(
-        formats.FORMATS, "BSR, 32 × 32", formats.SparseFormat(formats.largest_blocks, refused, formats.bsr_bytes)
+        sparse_layouts.FORMATS,
+        "BSR, 32 × 32",
+        sparse_layouts.SparseFormat(sparse_layouts.largest_blocks, refused, sparse_layouts.bsr_bytes),
     )
     weight = torch.randn(64, 64)
-    found, notes = times.products(weight, (0.5, 0.9), torch.randn(64, 4))
+    found, notes = format_times.products(weight, (0.5, 0.9), torch.randn(64, 4))
     assert {product.format for product in found} == {"dense with zeros", "CSR", "rows taken out"}
     assert notes == [
         "BSR, 32 × 32, 64 × 64, float32: its product does not run here (RuntimeError: no kernel for this processor)."
     ]
     gains = {(product.format, product.zeros): SpeedUp(2, 1.9, 2.1, 0.1) for product in found}
-    assert [row.format for row in times.break_even("", 64, 4, gains)] == ["CSR", "rows taken out"]
+    assert [row.format for row in format_times.break_even("", 64, 4, gains)] == ["CSR", "rows taken out"]
 
 
 # ---- formats -----------------------------------------------------------------------------------------------------------
@@ -144,23 +145,23 @@ def test_a_format_whose_product_does_not_run_is_left_out_with_a_note(monkeypatch
 @pytest.mark.parametrize("sparsity", [0, 0.3, 0.5, 0.99, 0.9999])
 def test_exactly_as_many_are_kept_also_where_sizes_are_equal(sparsity):
     weight = torch.ones(20, 30)
-    assert formats.largest(weight, sparsity).count_nonzero() == max(1, round(600 * (1 - sparsity)))
+    assert sparse_layouts.largest(weight, sparsity).count_nonzero() == max(1, round(600 * (1 - sparsity)))
     assert weight.eq(1).all(), "the weights that were given do not change"
 
 
 def test_the_largest_are_kept():
     weight = torch.randn(40, 40)
-    pruned = formats.largest(weight, 0.75)
+    pruned = sparse_layouts.largest(weight, 0.75)
     assert pruned[pruned != 0].abs().min() >= weight[pruned == 0].abs().max()
-    rows = formats.largest_rows(weight, 0.75)
+    rows = sparse_layouts.largest_rows(weight, 0.75)
     alive = rows.any(1)
     assert alive.sum() == 10 and weight[alive].norm(dim=1).min() >= weight[~alive].norm(dim=1).max()
-    assert torch.equal(formats.without_zero_rows(rows), weight[alive])
+    assert torch.equal(sparse_layouts.without_zero_rows(rows), weight[alive])
 
 
 def test_blocks_are_kept_whole():
     weight = torch.randn(96, 64)
-    pruned = formats.largest_blocks(weight, 0.5)
+    pruned = sparse_layouts.largest_blocks(weight, 0.5)
     tiles = pruned.unfold(0, 32, 32).unfold(1, 32, 32).reshape(6, -1)
     assert sorted(tiles.count_nonzero(dim=1).tolist()) == [0, 0, 0, 1024, 1024, 1024]
 
@@ -171,29 +172,33 @@ def test_formulas_count_what_torch_stores(dtype, rows, columns, kept):
     weight = torch.zeros(rows * columns, dtype=dtype)
     weight[torch.randperm(len(weight))[:kept]] = -1
     weight, value = weight.view(rows, columns), dtype.itemsize
-    assert formats.stored_bytes(formats.csr(weight)) == formats.csr_bytes(rows, columns, kept, value)
-    int32 = formats.csr(weight, torch.int32)
-    assert formats.stored_bytes(int32) == formats.csr_bytes(rows, columns, kept, value, index=4)
+    assert sparse_layouts.stored_bytes(sparse_layouts.csr(weight)) == sparse_layouts.csr_bytes(rows, columns, kept, value)
+    int32 = sparse_layouts.csr(weight, torch.int32)
+    assert sparse_layouts.stored_bytes(int32) == sparse_layouts.csr_bytes(rows, columns, kept, value, index=4)
     assert torch.equal(int32.to_dense(), weight)
-    blocks = formats.largest_blocks(torch.randn(rows, columns, dtype=dtype), 0.5)
+    blocks = sparse_layouts.largest_blocks(torch.randn(rows, columns, dtype=dtype), 0.5)
     count = int(blocks.count_nonzero())
-    assert formats.stored_bytes(formats.bsr(blocks)) == formats.bsr_bytes(rows, columns, count, value)
-    assert formats.stored_bytes(weight) == formats.dense_bytes(rows, columns, value=value)
+    assert sparse_layouts.stored_bytes(sparse_layouts.bsr(blocks)) == sparse_layouts.bsr_bytes(rows, columns, count, value)
+    assert sparse_layouts.stored_bytes(weight) == sparse_layouts.dense_bytes(rows, columns, value=value)
 
 
 @pytest.mark.parametrize("value, share", [(4, 2 / 3), (2, 4 / 5), (1, 8 / 9), (8, 1 / 2)])
 def test_the_smaller_a_value_the_more_zeros_csr_needs(value, share):
-    most = formats.most_kept(formats.csr_bytes, 1000, 1000, value)
-    assert formats.csr_bytes(1000, 1000, most, value) < value * 10**6 <= formats.csr_bytes(1000, 1000, most + 1, value)
+    most = sparse_layouts.most_kept(sparse_layouts.csr_bytes, 1000, 1000, value)
+    assert (
+        sparse_layouts.csr_bytes(1000, 1000, most, value)
+        < value * 10**6
+        <= sparse_layouts.csr_bytes(1000, 1000, most + 1, value)
+    )
     assert 0 <= 1 - most / 10**6 - share < 0.01
 
 
 def test_two_of_four_keeps_two_of_each_group_also_where_all_are_equal():
     for weight in (torch.ones(8, 12), torch.randn(64, 64), torch.randn(6, 4).T.contiguous().T):
-        groups = formats.two_of_four(weight).reshape(-1, 4)
+        groups = sparse_layouts.two_of_four(weight).reshape(-1, 4)
         assert (groups != 0).sum(1).tolist() == [2] * len(groups)
-    assert formats.two_of_four(torch.tensor([[1.0, -4, 3, 2]])).tolist() == [[0, -4, 3, 0]]
-    assert formats.two_of_four_bytes(32, 64, 1024) == 32 * 64 * 2 * 9 / 16, "nine sixteenths of 16-bit weights"
+    assert sparse_layouts.two_of_four(torch.tensor([[1.0, -4, 3, 2]])).tolist() == [[0, -4, 3, 0]]
+    assert sparse_layouts.two_of_four_bytes(32, 64, 1024) == 32 * 64 * 2 * 9 / 16, "nine sixteenths of 16-bit weights"
 
 
 def test_two_of_four_keeps_what_torchs_sparsifier_keeps():
@@ -205,35 +210,35 @@ def test_two_of_four_keeps_what_torchs_sparsifier_keeps():
     sparsifier.prepare(net, [{"tensor_fqn": "0.weight"}])
     sparsifier.step()
     sparsifier.squash_mask()
-    assert torch.equal(net[0].weight != 0, formats.two_of_four(weight) != 0)
+    assert torch.equal(net[0].weight != 0, sparse_layouts.two_of_four(weight) != 0)
 
 
 def test_every_format_multiplies_as_the_dense_matrix_does():
     weight, x = torch.randn(256, 256), torch.randn(256, 16)
-    found, _ = times.products(weight, experiments.ALL_ZEROS, x)
-    assert found and max(times.rounding_error(product, x) for product in found) <= 1
+    found, _ = format_times.products(weight, experiments.ALL_ZEROS, x)
+    assert found and max(format_times.rounding_error(product, x) for product in found) <= 1
 
 
 def test_the_packed_form_of_two_of_four_has_the_bytes_of_the_formula():
     from torch.sparse._semi_structured_conversions import sparse_semi_structured_from_dense_cutlass as packed
 
-    weight = formats.two_of_four(torch.randn(64, 128)).half()
-    assert sum(part.nbytes for part in packed(weight)) == formats.two_of_four_bytes(64, 128, 64 * 64)
+    weight = sparse_layouts.two_of_four(torch.randn(64, 128)).half()
+    assert sum(part.nbytes for part in packed(weight)) == sparse_layouts.two_of_four_bytes(64, 128, 64 * 64)
 
 
 @pytest.mark.parametrize(
     "work, words",
     [
-        (lambda: formats.largest(torch.randn(4, 4), 1), "not a valid sparsity"),
-        (lambda: formats.largest(torch.randn(4, 4), 90), "0.9 for 90 %"),
-        (lambda: formats.largest(torch.randn(4, 4), float("nan")), "not a valid sparsity"),
-        (lambda: formats.largest(torch.randn(2, 2, 2), 0.5), "flatten"),
-        (lambda: formats.largest_rows(torch.empty(0, 4), 0.5), "matrix is needed"),
-        (lambda: formats.largest(torch.tensor([[1.0, float("nan")]]), 0.5), "NaN"),
-        (lambda: formats.two_of_four(torch.tensor([[1.0, 2, 3, float("inf")]])), "infinity"),
-        (lambda: formats.two_of_four(torch.randn(4, 6)), "multiple of 4"),
-        (lambda: formats.largest_blocks(torch.randn(64, 40), 0.5), "whole blocks"),
-        (lambda: formats.most_kept(formats.csr_bytes, 10, 1), "Keep it dense"),
+        (lambda: sparse_layouts.largest(torch.randn(4, 4), 1), "not a valid sparsity"),
+        (lambda: sparse_layouts.largest(torch.randn(4, 4), 90), "0.9 for 90 %"),
+        (lambda: sparse_layouts.largest(torch.randn(4, 4), float("nan")), "not a valid sparsity"),
+        (lambda: sparse_layouts.largest(torch.randn(2, 2, 2), 0.5), "flatten"),
+        (lambda: sparse_layouts.largest_rows(torch.empty(0, 4), 0.5), "matrix is needed"),
+        (lambda: sparse_layouts.largest(torch.tensor([[1.0, float("nan")]]), 0.5), "NaN"),
+        (lambda: sparse_layouts.two_of_four(torch.tensor([[1.0, 2, 3, float("inf")]])), "infinity"),
+        (lambda: sparse_layouts.two_of_four(torch.randn(4, 6)), "multiple of 4"),
+        (lambda: sparse_layouts.largest_blocks(torch.randn(64, 40), 0.5), "whole blocks"),
+        (lambda: sparse_layouts.most_kept(sparse_layouts.csr_bytes, 10, 1), "Keep it dense"),
         (lambda: channels.weakest(nn.Conv2d(1, 6, 3), 1.0), "valid share"),
         (lambda: channels.zero_channels(LeNet(), {"conv1": [6]}), "0 to 5"),
         (lambda: channels.zero_channels(LeNet(), {"fc1": [0]}), "convolution"),
@@ -269,18 +274,18 @@ def test_where_a_time_crosses_the_dense_one(slowdowns, level, zeros):
 def test_the_interval_of_the_break_even_widens_with_the_noise():
     def row(noise):
         gains = {("CSR", zeros): SpeedUp(1 / slow, 0.95 / slow, 1.05 / slow, noise) for zeros, slow in ((50, 2), (90, 0.4))}
-        return times.break_even("", 64, 4, gains)[0]
+        return format_times.break_even("", 64, 4, gains)[0]
 
     assert row(0.05).faster == row(0.3).faster == pytest.approx(75)
     narrow, wide = ([float(end) for end in row(noise).interval.split(" to ")] for noise in (0.05, 0.3))
     assert wide[0] < narrow[0] < 75 < narrow[1] < wide[1]
-    assert row(3).interval == f"≤ 50 to {times.NEVER}"
+    assert row(3).interval == f"≤ 50 to {format_times.NEVER}"
 
 
 def test_a_format_that_is_never_faster_says_so_once():
     gains = {("CSR", zeros): SpeedUp(0.5, 0.45, 0.55, 0.05) for zeros in (50, 90)}
-    [row] = times.break_even("", 64, 4, gains)
-    assert (row.faster, row.interval, row.faster_from()) == (None, times.NEVER, times.NEVER)
+    [row] = format_times.break_even("", 64, 4, gains)
+    assert (row.faster, row.interval, row.faster_from()) == (None, format_times.NEVER, format_times.NEVER)
 
 
 # ---- channels ----------------------------------------------------------------------------------------------------------
@@ -358,7 +363,7 @@ def untimed(works, **options):
 
 
 def test_what_a_t4_lacks_is_a_note_and_its_16_bits_are_fp16(monkeypatch, without_mnist):
-    monkeypatch.setattr(times, "interleaved", untimed)
+    monkeypatch.setattr(format_times, "interleaved", untimed)
     device = SaidToBeT4(torch.device("cpu"), "", torch.float16, "")
     small = SMALL | dict(gpu_sizes=(128,), gpu_columns=8)
     result = find("sparse-formats").function(Params(size="quick", device=device, **small))
@@ -373,9 +378,9 @@ def test_a_lack_of_memory_says_nothing_about_a_format(monkeypatch):
     def full(weight):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256.00 MiB.")
 
-    monkeypatch.setitem(formats.FORMATS, "CSR", replace(formats.FORMATS["CSR"], store=full))
+    monkeypatch.setitem(sparse_layouts.FORMATS, "CSR", replace(sparse_layouts.FORMATS["CSR"], store=full))
     with pytest.raises(torch.OutOfMemoryError):
-        times.products(torch.randn(64, 64), (0.5,), torch.randn(64, 4))
+        format_times.products(torch.randn(64, 64), (0.5,), torch.randn(64, 4))
 
 
 def test_formats_that_do_not_run_are_not_judged():
@@ -383,7 +388,7 @@ def test_formats_that_do_not_run_are_not_judged():
     experiments.judge_times(result, [("64 × 64", {})])
     assert result.claims == result.key_figures == []
     gain = SpeedUp(1.5, 1.4, 1.6, 0.01)
-    gains = {("rows taken out", 50): gain, ("2:4", 50): gain, (formats.SEARCHED, 50): gain}
+    gains = {("rows taken out", 50): gain, ("2:4", 50): gain, (sparse_layouts.SEARCHED, 50): gain}
     experiments.judge_times(result, [("64 × 64", gains)])
     assert [claim.holds for claim in result.claims] == [True, True]
     assert result.here("64 × 64: 2:4") == str(gain)
@@ -400,10 +405,10 @@ def test_two_of_four_is_tried_with_torchs_algorithm_and_with_the_one_that_a_sear
             return self.packed @ x
 
     asked = []
-    monkeypatch.setattr(formats, "semi_structured", Packed)
-    monkeypatch.setattr(formats, "SEMI_STRUCTURED", replace(formats.SEMI_STRUCTURED, store=Packed))
+    monkeypatch.setattr(sparse_layouts, "semi_structured", Packed)
+    monkeypatch.setattr(sparse_layouts, "SEMI_STRUCTURED", replace(sparse_layouts.SEMI_STRUCTURED, store=Packed))
     monkeypatch.setattr(torch, "_cslt_sparse_mm_search", lambda packed, x: asked.append((packed.shape, x.shape)) or 7)
-    found, notes = times.products(torch.randn(64, 64), (0.5,), torch.randn(64, 4), two_of_four=True)
+    found, notes = format_times.products(torch.randn(64, 64), (0.5,), torch.randn(64, 4), two_of_four=True)
     numbers = {product.format: product.matrix.alg_id_cusparselt for product in found if product.format.startswith("2:4")}
     assert numbers == {"2:4": 0, "2:4, algorithm searched": 7} and asked == [((64, 64), (64, 4))]
     assert notes == ["2:4, 64 × 64, float32: cuSPARSELt's search chose algorithm 7; torch takes 0."]
@@ -422,8 +427,8 @@ def test_the_larger_matrices_are_left_out_where_they_do_not_fit(free, sizes):
 def test_two_of_four_multiplies_on_a_gpu(dtype):
     generator = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(512, columns, generator=generator).to("cuda", dtype) for columns in (512, 256))
-    found, notes = times.products(weight, (0.5,), x, two_of_four=True)
+    found, notes = format_times.products(weight, (0.5,), x, two_of_four=True)
     assert not [note for note in notes if "does not run" in note]
     semi, searched = [product for product in found if product.format in ("2:4", "2:4, algorithm searched")]
-    assert max(times.rounding_error(product, x) for product in (semi, searched)) <= 1
-    assert formats.stored_bytes(semi.matrix) == formats.two_of_four_bytes(512, 512, 512 * 256)
+    assert max(format_times.rounding_error(product, x) for product in (semi, searched)) <= 1
+    assert sparse_layouts.stored_bytes(semi.matrix) == sparse_layouts.two_of_four_bytes(512, 512, 512 * 256)

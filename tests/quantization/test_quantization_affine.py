@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from hpml_lab import quantization
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.experiments import affine_quantization as experiment
 from hpml_lab.quantization.experiments.affine_quantization import RoundingError, agreement, judge_agreement, judge_rounding

@@ -11,14 +11,15 @@ import torch
 from torch import nn
 
 from hpml_lab import quantization
-from hpml_lab.core.experiment.registry import Params, find, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.experiments.affine_quantization.agreement import compare_torchao
 from hpml_lab.quantization.experiments.dynamic_quantization import mlp, torch_encoder, transformer
 from hpml_lab.quantization.experiments.dynamic_quantization.claims import JudgedPlace, judge_reach, judge_times, judge_torchao
+from hpml_lab.quantization.experiments.dynamic_quantization.forward_times import TimedPlace, model_times
 from hpml_lab.quantization.experiments.dynamic_quantization.rows import (
     ChangedModel,
     LayerCost,
@@ -32,7 +33,6 @@ from hpml_lab.quantization.experiments.dynamic_quantization.rows import (
     outcome_of,
     runs_on,
 )
-from hpml_lab.quantization.experiments.dynamic_quantization.times import TimedPlace, model_times
 from hpml_lab.quantization.tools.quantizers import (
     BF16,
     CONVOLUTIONS,

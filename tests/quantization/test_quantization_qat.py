@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab import quantization
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.experiments.static_and_qat import BITS, PTQ, QAT, RoundedNet, judge, some_tests
 from hpml_lab.quantization.experiments.static_and_qat.qat_tools import (

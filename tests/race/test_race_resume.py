@@ -12,8 +12,8 @@ import torch
 
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
+from hpml_lab.race.experiments.checkpoints import Checkpoint, key_of
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
-from hpml_lab.race.experiments.shared.checkpoints import Checkpoint, key_of
 from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
 
 STEPS = 600

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.data import load
+from hpml_lab.race.experiments import checkpoints
 from hpml_lab.race.experiments.schedules_vs_adaptive import (
     ContestEntry,
     contest,
@@ -14,7 +15,6 @@ from hpml_lab.race.experiments.schedules_vs_adaptive import (
     judge_contest,
     schedules_vs_adaptive,
 )
-from hpml_lab.race.experiments.shared import checkpoints
 from hpml_lab.race.tools.program import NETS, flat_inputs
 
 

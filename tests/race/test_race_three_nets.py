@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from hpml_lab import race
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing.noise import SpeedUp, times_faster
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race, records
-from hpml_lab.race.experiments.mnist_three_nets.records import Record
+from hpml_lab.optim.formulas.colors import optimizer_style
+from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race, setting_records
+from hpml_lab.race.experiments.mnist_three_nets.setting_records import Record
 from hpml_lab.race.experiments.mnist_three_nets.study import judge_plateau, judge_study, judge_winner
 from hpml_lab.race.experiments.mnist_three_nets.training import log_points
-from hpml_lab.race.experiments.shared.speed import WayToTrain
+from hpml_lab.race.experiments.training_speed import WayToTrain
 from hpml_lab.race.lessons.rate_sweep import LECTURE_LR, RateSweep, choose_rates
 from hpml_lab.race.tools.program import NETS, OPTIMIZERS
 from hpml_lab.race.views.curves import CEILING
@@ -49,7 +49,7 @@ def test_the_table_has_each_net_and_optimizer_at_the_lectures_rate_and_at_its_be
 
 def test_each_net_has_a_ranking_by_the_median_loss(result):
     group = {"a": made_record([3.0, 1.0, 9.0]), "b": made_record([2.0, 2.5, 9.0]), "c": made_record([math.inf] * 3)}
-    assert records.ranking(group) == "b, a, c"
+    assert setting_records.ranking(group) == "b, a, c"
     rows = result.rows(Ranking)
     assert [(row.net, row.rates) for row in rows] == [(net, which) for net in NETS for which in ("the lecture's", "the best")]
     assert all(set(row.order.split(", ")) == set(OPTIMIZERS) for row in rows)
@@ -252,17 +252,21 @@ def test_adam_on_net_3_needs_the_lowest_loss_and_another_with_the_best_accuracy(
 
 
 def test_a_curve_that_ends_above_its_start_or_as_no_number_has_diverged():
-    assert records.diverged([2.3, 9.0]) and records.diverged([2.3, math.nan]) and records.diverged([2.3, math.inf])
-    assert not records.diverged([2.3, 9.0, 0.1])
+    assert (
+        setting_records.diverged([2.3, 9.0])
+        and setting_records.diverged([2.3, math.nan])
+        and setting_records.diverged([2.3, math.inf])
+    )
+    assert not setting_records.diverged([2.3, 9.0, 0.1])
 
 
 def test_a_plateau_is_left_when_the_loss_stays_below_it():
     points = [0, 1, 10, 100]
-    assert records.leaves_plateau([2.4, 2.3, 1.0, 0.5], points) == 10
-    assert records.leaves_plateau([2.4, 2.2, 2.3, 0.5], points) == 100
-    assert records.leaves_plateau([2.4, 2.3, 2.3, 2.3], points) == math.inf
-    assert records.leaves_plateau([2.4, 1.0, math.nan, math.nan], points) == math.inf
-    assert records.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
+    assert setting_records.leaves_plateau([2.4, 2.3, 1.0, 0.5], points) == 10
+    assert setting_records.leaves_plateau([2.4, 2.2, 2.3, 0.5], points) == 100
+    assert setting_records.leaves_plateau([2.4, 2.3, 2.3, 2.3], points) == math.inf
+    assert setting_records.leaves_plateau([2.4, 1.0, math.nan, math.nan], points) == math.inf
+    assert setting_records.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
 
 
 def test_the_plateau_claim_needs_seeds_that_differ_for_most_optimizers():

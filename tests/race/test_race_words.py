@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.race.experiments import sparse_data as sparse

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from hpml_lab import serving
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.serving.experiments import serving_engines as experiment
 from hpml_lab.serving.experiments.serving_engines import EngineTraffic, load_test

@@ -30,7 +30,7 @@ from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     modes,
 )
 from hpml_lab.serving.experiments.inference_pipeline.queue_theory import theory_and_ticks
-from hpml_lab.serving.experiments.shared.slice_stages import SIDE, postprocess, preprocess, slice_models
+from hpml_lab.serving.experiments.slice_stages import SIDE, postprocess, preprocess, slice_models
 
 CPU = torch.device("cpu")
 

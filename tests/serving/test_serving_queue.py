@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.serving.experiments.inference_pipeline import queue_theory
 from hpml_lab.serving.lessons import traffic

@@ -6,9 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpml_lab.core.experiment.findings import KeyFigure
+from hpml_lab.core.experiment import KeyFigure, Result
 from hpml_lab.core.experiment.registry import find
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE
 from hpml_lab.serving import take_home
 from hpml_lab.serving.views.take_home_page import HABITS

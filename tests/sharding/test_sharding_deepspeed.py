@@ -11,7 +11,7 @@ from hpml_lab.sharding.exercises.same_as_plain import ZERO
 from hpml_lab.sharding.experiments import deepspeed_training as experiment_module
 from hpml_lab.sharding.experiments.deepspeed_training import FormatOfJson, RunOfJson, Trap, _by_hysteresis, deepspeed_training
 from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import LARGE, LargeBuffers, Trained, plain_run
-from hpml_lab.sharding.experiments.shared.quiet_deepspeed import load_deepspeed
+from hpml_lab.sharding.experiments.quiet_deepspeed import load_deepspeed
 from hpml_lab.sharding.lessons.train import deepspeed_engine, make_data, make_optimizer
 from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, changed, meaning_of
 

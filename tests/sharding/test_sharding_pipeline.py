@@ -8,7 +8,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch

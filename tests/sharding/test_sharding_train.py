@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from hpml_lab.core.system.launcher import RankError, launch
-from hpml_lab.sharding.experiments.shared.quiet_deepspeed import silence
+from hpml_lab.sharding.experiments.quiet_deepspeed import silence
 from hpml_lab.sharding.lessons import train
 
 CPU = torch.device("cpu")

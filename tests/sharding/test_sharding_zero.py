@@ -338,7 +338,10 @@ def test_deepspeeds_stages_compute_the_same_and_their_tensors_are_found(tmp_path
 def test_ranks_on_gpus_can_be_a_power_of_two(monkeypatch, gpus, some, even):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     params = SimpleNamespace(device=SimpleNamespace(is_cuda=gpus > 0), ranks=3, size="quick")
-    for placed, ranks in ((placement(params), some), (placement(params, power_of_two=True), even)):
+    for placed, ranks in (
+        (placement(params.ranks, params.device, all_gpus=params.size == "full"), some),
+        (placement(params.ranks, params.device, all_gpus=params.size == "full", power_of_two=True), even),
+    ):
         assert (placed.ranks, placed.device) == (ranks, "cuda" if gpus > 1 else "cpu")
 
 

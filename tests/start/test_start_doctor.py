@@ -16,7 +16,7 @@ from hpml_lab.core.system.programs import started
 from hpml_lab.start.tools import doctor
 from hpml_lab.start.tools.doctor import PROBES
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Finding
-from hpml_lab.start.tools.programs import TOOLS
+from hpml_lab.start.tools.optional_programs import TOOLS
 
 
 def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show.png import pixels_of, png_text
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.storage import dali, decoded_pictures

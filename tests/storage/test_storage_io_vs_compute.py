@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 
 from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.storage import io_vs_compute
 from hpml_lab.storage.experiments import io_vs_compute as experiment
 from hpml_lab.storage.experiments.io_vs_compute import timed_epochs

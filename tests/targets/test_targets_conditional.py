@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Normal
 
 from hpml_lab import targets
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.targets.experiments import conditional_densities as module
 from hpml_lab.targets.experiments.conditional_densities import (
     ALONE,

@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.targets.experiments.shared.tanh_networks import BATCH, Nets, climb_and_fall
+from hpml_lab.targets.experiments.tanh_networks import BATCH, Nets, climb_and_fall
 from hpml_lab.targets.lessons import bins, mdn
 from hpml_lab.targets.lessons.inverse_problem import (
     NOISE,

@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import targets
-from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
 from hpml_lab.targets.experiments.one_hot_vs_embedding import lookup

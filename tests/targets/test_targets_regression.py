@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from hpml_lab import targets
-from hpml_lab.core.experiment.registry import Params, find, load_result
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.recording import LARGEST_FILE
+from hpml_lab.references import LARGEST_FILE
 from hpml_lab.targets.experiments import discretized_targets as by_bins
 from hpml_lab.targets.experiments import regression_targets as by_losses
 from hpml_lab.targets.lessons.inverse_problem import everything, floors

@@ -9,8 +9,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpml_lab import tensors
-from hpml_lab.core.experiment.findings import KeyFigure, Table
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import KeyFigure, Result, Table
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.report.machines import machine_cards

@@ -12,10 +12,9 @@ from hpml_lab.core.timing.clock import Timing
 from hpml_lab.core.timing.counting import Kernel
 from hpml_lab.tuning import conv_bias_bn, debug_apis
 from hpml_lab.tuning.experiments import debug_apis as apis
-from hpml_lab.tuning.experiments import zero_grad
+from hpml_lab.tuning.experiments import turns, zero_grad
 from hpml_lab.tuning.experiments.debug_apis import AnomalyReport, DebugCost, anomaly_report
-from hpml_lab.tuning.experiments.shared import turns
-from hpml_lab.tuning.experiments.shared.networks import gradient_bytes, resnet
+from hpml_lab.tuning.experiments.tuned_networks import gradient_bytes, resnet
 from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep, ClearingTime
 
 CPU = torch.device("cpu")

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, registry
 from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.data import load
-from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
+from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark, turns
 from hpml_lab.tuning.experiments.all_switches import SwitchedStep
 from hpml_lab.tuning.experiments.all_switches import in_process as switches_in_process
 from hpml_lab.tuning.experiments.all_switches.in_process import peak_of_step
@@ -22,9 +21,8 @@ from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
 from hpml_lab.tuning.experiments.cudnn_benchmark import DEFAULT, LECTURE, FirstCall, SearchTiming
 from hpml_lab.tuning.experiments.cudnn_benchmark import in_process as search_in_process
 from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
-from hpml_lab.tuning.experiments.shared import turns
-from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
-from hpml_lab.tuning.experiments.shared.turns import Remote, in_turns, own_process
+from hpml_lab.tuning.experiments.tuned_networks import gradient_bytes
+from hpml_lab.tuning.experiments.turns import Remote, in_turns, own_process
 from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
 

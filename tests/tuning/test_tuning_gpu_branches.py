@@ -17,10 +17,10 @@ from hpml_lab.tuning.experiments import (
     fused_layernorm,
     fused_optimizers,
     pointwise_fusion,
+    turns,
     zero_grad,
 )
 from hpml_lab.tuning.experiments.debug_apis import DebugCost
-from hpml_lab.tuning.experiments.shared import turns
 from hpml_lab.tuning.experiments.zero_grad import ClearedStep
 
 IMAGES = dict(batch=4, side=32, samples=5)

@@ -13,7 +13,7 @@ from hpml_lab.core.timing.counting import peak_bytes
 from hpml_lab.tuning.experiments import batch_size, checkpointing
 from hpml_lab.tuning.experiments.batch_size import BatchCost, BatchLimit, BatchStep
 from hpml_lab.tuning.experiments.checkpointing import SEGMENTS, VARIANTS, CheckpointedStep, OperatorValue, ReentrantForm
-from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
+from hpml_lab.tuning.experiments.tuned_networks import gradient_bytes
 from hpml_lab.tuning.lessons.recomputing import mlp_blocks, recompute
 from hpml_lab.tuning.tools import batch_search
 from hpml_lab.tuning.tools.batch_search import capped_memory, largest_batch, until_out_of_memory, within_budget

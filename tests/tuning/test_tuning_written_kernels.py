@@ -17,7 +17,7 @@ from hpml_lab.tuning.tools.written_kernels import bias_gelu, kernel_speed, row_s
 triton = pytest.importorskip("triton", reason="Triton has no wheel for this system")
 import triton.language as tl  # noqa: E402
 
-from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch, own_copy  # noqa: E402
+from hpml_lab.tuning.tools.guarded_memory import MemoryFault, guarded_launch, own_copy  # noqa: E402
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]

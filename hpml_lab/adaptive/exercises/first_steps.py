@@ -5,7 +5,7 @@ from typing import Any
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.same import same
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 GRADIENT = 1000.0
 RULES = ("adagrad", "adadelta", "rmsprop", "adam")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive.experiments.shared.streams import (
+from hpml_lab.adaptive.experiments.gradient_streams import (
     FLOAT64,
     band,
     plot_band,
@@ -16,11 +16,9 @@ from hpml_lab.adaptive.experiments.shared.streams import (
     run_formula,
     spread_indices,
 )
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 QUICK = dict(steps=2000, seeds=16, every=20)
 FULL = dict(steps=20_000, seeds=64, every=20)

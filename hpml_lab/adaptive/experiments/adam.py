@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.adaptive.experiments.shared.streams import (
+from hpml_lab.adaptive.experiments.gradient_streams import (
     FLOAT64,
     band,
     normal,
@@ -14,14 +14,12 @@ from hpml_lab.adaptive.experiments.shared.streams import (
     run_formula,
     steps_of,
 )
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.optim.colors import OPTIMIZER_COLORS
-from hpml_lab.optim.formulas import FORMULAS, Formula
-from hpml_lab.optim.numbers import sqrt
+from hpml_lab.optim.formulas.arithmetic import sqrt
+from hpml_lab.optim.formulas.by_name import FORMULAS, Formula
+from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS
 
 QUICK = dict(seeds=32, late=5000, special=300)
 FULL = dict(seeds=256, late=20_000, special=300)

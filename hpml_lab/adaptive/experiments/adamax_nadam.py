@@ -6,14 +6,12 @@ from itertools import chain, pairwise, repeat
 
 import torch
 
-from hpml_lab.adaptive.experiments.shared.streams import FLOAT64, normal, run_formula, steps_of
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.adaptive.experiments.gradient_streams import FLOAT64, normal, run_formula, steps_of
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.numbers import largest
+from hpml_lab.optim.formulas.arithmetic import largest
+from hpml_lab.optim.formulas.by_name import FORMULAS
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 QUICK = dict(steps=300, seeds=16)
 FULL = dict(steps=3000, seeds=64)

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.landscape import RULES_WITH_CLASS, Surface, torch_equivalent
-from hpml_lab.landscape.optimizer_lab.paths import LabPath, run_path, settings
+from hpml_lab.landscape.optimizer_lab.lab_paths import LabPath, run_path, settings
 from hpml_lab.landscape.surfaces import SURFACES, Point
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 QUICK = dict(steps=30)
 FULL = dict(steps=30)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive.experiments.shared.streams import (
+from hpml_lab.adaptive.experiments.gradient_streams import (
     FLOAT64,
     band,
     drifting_optimum,
@@ -16,13 +16,11 @@ from hpml_lab.adaptive.experiments.shared.streams import (
     run_formula,
     steps_of,
 )
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 QUICK = dict(steps=4000, seeds=16, drift=0.02, rates=13)
 FULL = dict(steps=20_000, seeds=64, drift=0.02, rates=25)

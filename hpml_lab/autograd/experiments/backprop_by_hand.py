@@ -11,9 +11,7 @@ import torch
 
 from hpml_lab.autograd.lessons.engine import Tensor, backward_steps
 from hpml_lab.autograd.lessons.mlp import train_digits, train_xor
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import draw_graph, graph_from_record, graph_record, make_graph
 from hpml_lab.core.show.picture import picture

@@ -11,9 +11,7 @@ import torch
 from hpml_lab.autograd.lessons.dynamic_functions import both_branches, branch, captured_graphs, grown, read_out
 from hpml_lab.autograd.lessons.engine import Tensor
 from hpml_lab.autograd.tools.torch_graphs import grad_fn_graph
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.show.picture import picture

@@ -8,9 +8,7 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from hpml_lab.autograd.lessons.custom_functions import Cube, CutBackward, WrongFactor, WrongWhereNegative
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 
 from hpml_lab.autograd.lessons import engine
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 
 

@@ -9,9 +9,7 @@ import torch
 
 from hpml_lab.autograd.lessons import perceptron
 from hpml_lab.autograd.lessons.perceptron import PerceptronPass, three_losses
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 
 QUICK = dict(samples=50, updates=200)

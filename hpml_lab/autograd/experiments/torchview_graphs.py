@@ -6,12 +6,10 @@ import torch
 from torch import nn
 
 from hpml_lab.autograd.tools.torch_graphs import ModelGraph, model_graph
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.show.progress import progress
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 
 QUICK = dict(more=())
 FULL = dict(more=("resnet50", "densenet121", "vit_b_16"))

@@ -19,7 +19,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import chain_figure
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import find_tool, need
+from hpml_lab.core.system.installed import find_tool, need
 
 RENDERERS = ("networkx", "graphviz")
 

@@ -20,7 +20,7 @@ from hpml_lab.capstone.tools.reading import (
     unreadable,
 )
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 
 SHARED = (
     "SeriesInstanceUID", "Rows", "Columns", "PixelSpacing", "ImageOrientationPatient", "RescaleSlope", "RescaleIntercept",

@@ -26,7 +26,7 @@ from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 RESULT_FORMAT = 1  # of a result's file
 FAILED = ".failed.json"

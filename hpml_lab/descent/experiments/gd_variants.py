@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import charts, style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.timing.clock import Timing, interleaved

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import charts, style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.experiments.shared.path_measures import sign_changes
+from hpml_lab.descent.experiments.path_measures import sign_changes
 from hpml_lab.descent.lessons.boundary import boundary_on, boundary_on_real_data
 from hpml_lab.landscape import SURFACES, path, quadratic, run_grid
-from hpml_lab.optim.schedules import constant, cosine, one_cycle, step_at
+from hpml_lab.optim.machinery.schedules import constant, cosine, one_cycle, step_at
 
 NOTEBOOK = "04_descent"
 QUICK = dict(conditions=(2, 25, 400), steps=400, seeds=24, lr=0.4, data="digits", samples=500, decay=0.01, real_steps=120)

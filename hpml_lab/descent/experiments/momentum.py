@@ -3,22 +3,20 @@
 import math
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.experiments.shared.maps import map_arrays, rate_map
-from hpml_lab.descent.experiments.shared.path_measures import (
+from hpml_lab.descent.experiments.path_measures import (
     distances,
     drop_after_150,
     relative_difference,
     sign_changes,
     steps_to_a_millionth,
 )
+from hpml_lab.descent.experiments.rate_maps import map_arrays, rate_map
 from hpml_lab.landscape import SURFACES, best_settings, path, quadratic, stability_map
 from hpml_lab.landscape.optimizer_lab.figure import surface_map
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 NOTEBOOK = "04_descent"
 QUICK = dict(conditions=(25, 100, 1000), cells=200, steps=600)

@@ -6,22 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.experiments.shared.maps import map_arrays, rate_map
-from hpml_lab.descent.experiments.shared.path_measures import (
-    drop_after_150,
-    relative_difference,
-    sign_changes,
-    steps_to_a_millionth,
-)
+from hpml_lab.descent.experiments.path_measures import drop_after_150, relative_difference, sign_changes, steps_to_a_millionth
+from hpml_lab.descent.experiments.rate_maps import map_arrays, rate_map
 from hpml_lab.landscape import SURFACES, Surface, best_settings, largest_stable_rate, path, quadratic, stability_map
 from hpml_lab.landscape.optimizer_lab.figure import surface_map
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS, State
+from hpml_lab.optim.formulas.by_name import FORMULAS, State
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 NOTEBOOK = "04_descent"
 QUICK = dict(steps=300, cells=200, lr=0.04, momentum=0.9)

@@ -12,8 +12,9 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
-from hpml_lab.core.timing.timeline import CLOCK, Span
+from hpml_lab.core.timing.timeline import Span
 
 MIB = 1 << 20
 

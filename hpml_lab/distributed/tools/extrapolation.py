@@ -6,7 +6,7 @@ then sum their gradients. Nothing overlaps, so real trainings do better.
 
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.alpha_beta import ALGORITHMS, Interconnect, efficiency, transformer_seconds
 

@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hpml_lab.core.show import style
-from hpml_lab.landscape.optimizer_lab.paths import LabSettings, surface_named
+from hpml_lab.landscape.optimizer_lab.lab_paths import LabSettings, surface_named
 from hpml_lab.landscape.surfaces import Surface
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.by_name import FORMULAS
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 LOWEST_LOSS = 1e-6  # where the logarithmic axis ends
 

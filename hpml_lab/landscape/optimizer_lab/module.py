@@ -12,10 +12,10 @@ from typing import Any
 
 from hpml_lab.core.show.javascript import OPERATORS, Translation
 from hpml_lab.landscape import stability, surfaces
-from hpml_lab.landscape.optimizer_lab import paths
+from hpml_lab.landscape.optimizer_lab import lab_paths
 from hpml_lab.landscape.optimizer_lab.figure import form_of, look
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.rules import lecture_nesterov
+from hpml_lab.optim.formulas.by_name import FORMULAS
+from hpml_lab.optim.formulas.rules import lecture_nesterov
 
 HERE = Path(__file__).parent
 
@@ -47,7 +47,7 @@ def _object(**entries: str) -> str:
 def _rules(translation: Translation) -> dict[str, str]:
     found = {}
     for name, formula in FORMULAS.items():
-        style, plain = look(name), name in paths.PLAIN_RULES
+        style, plain = look(name), name in lab_paths.PLAIN_RULES
         line = style["linestyle"]
         dash = {"-": (), "--": (4, 2), "-.": (5, 2, 1, 2)}[line] if isinstance(line, str) else line[1]
         about = dict(title=formula.title, form=form_of(name), color=style["color"], dash=dash, marker=style["marker"])
@@ -63,11 +63,11 @@ def _rules(translation: Translation) -> dict[str, str]:
 def _surfaces(translation: Translation, names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
-        surface = paths.surface_named(name)
+        surface = lab_paths.surface_named(name)
         about = {
             key: getattr(surface, key) for key in ("title", "formula", "window", "minima", "start", "eigenvalues", "noise")
         }
-        about["rates"] = {rule: paths.first_rate(surface, rule) for rule in FORMULAS}
+        about["rates"] = {rule: lab_paths.first_rate(surface, rule) for rule in FORMULAS}
         texts = {key: json.dumps(value, ensure_ascii=False) for key, value in about.items()}
         functions = {key: translation.function(getattr(surface, key)) for key in ("value", "gradient")}
         found[name] = _object(**texts, **functions)
@@ -84,10 +84,10 @@ def engine(names: Iterable[str] = ()) -> str:
     rules, grounds = _rules(translation), _surfaces(translation, dict.fromkeys([*surfaces.SURFACES, *names]))
     helpers: dict[str, Callable] = {"unit_noise": inspect.unwrap(surfaces.unit_noise)}
     helpers["largest_stable_rate"] = stability.largest_stable_rate
-    rates = {name: translation.function(factor) for name, factor in paths.SCHEDULES.items()}
+    rates = {name: translation.function(factor) for name, factor in lab_paths.SCHEDULES.items()}
     texts = {name: translation.function(function) for name, function in helpers.items()}
     text = "".join(f"const {name} = {code};\n" for name, code in {**translation.functions, **texts}.items())
-    text += f"const DIVERGED = {paths.DIVERGED}, POWERS = {translation.powers}, LONGEST = {paths.MOST_STEPS + 1};\n"
+    text += f"const DIVERGED = {lab_paths.DIVERGED}, POWERS = {translation.powers}, LONGEST = {lab_paths.MOST_STEPS + 1};\n"
     text += _table("RULES", rules) + _table("SURFACES", grounds) + _table("SCHEDULES", rates)
     return (HERE / "engine.js").read_text(encoding="utf-8").replace("/* translated from Python */", text)
 

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.png import with_picture
 from hpml_lab.landscape.optimizer_lab.figure import draw
+from hpml_lab.landscape.optimizer_lab.lab_paths import LabSettings, settings
 from hpml_lab.landscape.optimizer_lab.module import lab_module
-from hpml_lab.landscape.optimizer_lab.paths import LabSettings, settings
 
 ALT = "Paths of optimizers on the contours of a surface, and their losses over the steps."
 

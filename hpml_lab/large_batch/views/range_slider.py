@@ -3,7 +3,7 @@
 import ipywidgets
 import numpy as np
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.large_batch.lessons.range_test import BETA, choose, smoothed

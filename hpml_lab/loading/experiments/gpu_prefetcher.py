@@ -7,17 +7,16 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.core.timing.clock import event_seconds, interleaved
 from hpml_lab.core.timing.counting import profiled, trace_events
 from hpml_lab.core.timing.noise import speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK, Span, gantt, overlap
+from hpml_lab.core.timing.timeline import Span, gantt, overlap
 from hpml_lab.core.timing.timeline import rows as timeline_rows
 from hpml_lab.loading.lessons.prefetchers import DevicePrefetcher, ThreadPrefetcher
 

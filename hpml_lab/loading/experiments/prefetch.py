@@ -5,17 +5,15 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, gantt, overlap
 from hpml_lab.core.timing.timeline import rows as timeline_rows
-from hpml_lab.loading.experiments.shared.slow_clips import Clips, StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.experiments.slow_clips import Clips, StorageModel, batch_loads, clips_on_disk
 from hpml_lab.loading.lessons.epoch_bounds import lower_bound, simulate
 from hpml_lab.loading.lessons.prefetchers import ThreadPrefetcher
 from hpml_lab.loading.tools.epochs import Accelerator, Epoch, Fetch, run_epoch, stamped_loader

@@ -6,14 +6,12 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.loading.tools.known_datasets import Computed, KnownCost
 from hpml_lab.loading.tools.trials import Trials
 from hpml_lab.loading.tools.tuner import GAIN, loader_options, tune

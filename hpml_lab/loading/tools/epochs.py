@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import shutdown_workers, sleep_until
-from hpml_lab.core.timing.timeline import CLOCK, Span, span
+from hpml_lab.core.timing.timeline import Span, span
 
 PARTS = ("compute", "waiting", "collate", "queue", "start-up", "end")
 DEADLINE = 120.0  # seconds after which a loader that gives no batch raises

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import allow_oversubscription
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.loading.tools.deadline import with_deadline
 
 TIMED = 6  # batches timed in a trial, at least

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.experiment.render import table_html, table_text
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of, times_faster
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.loading.tools.training_state import restored, trained_by
 from hpml_lab.loading.tools.trials import LoaderTrial, Trials, median_trial
 

@@ -9,14 +9,12 @@ import torch
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.nets.lessons.networks import ThreeLayerNet
-from hpml_lab.nets.lessons.sgd import (
+from hpml_lab.nets.lessons.sgd_by_hand import (
     ALPHA,
     BY_HAND,
     NO_GRAD,

@@ -13,9 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
@@ -31,7 +29,7 @@ from hpml_lab.nets.lessons.batched_xor import (
     train_batched,
 )
 from hpml_lab.nets.lessons.networks import XorNet
-from hpml_lab.nets.views.surfaces import snapshots_of
+from hpml_lab.nets.views.xor_surfaces import snapshots_of
 
 NOTEBOOK = "03_nets"
 QUICK = dict(seeds=200, epochs=10_000, other_epochs=2000)

@@ -6,15 +6,13 @@ from statistics import median
 
 import psutil
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
-from hpml_lab.processes.experiments.shared.parallel import (
+from hpml_lab.processes.experiments.parallel import (
     AGAIN,
     KINDS,
     RUNS,

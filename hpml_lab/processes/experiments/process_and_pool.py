@@ -8,13 +8,11 @@ from statistics import median
 
 import psutil
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import rows
-from hpml_lab.processes.experiments.shared.pool import (
+from hpml_lab.processes.experiments.pool import (
     SQUARES,
     STARTS,
     Printed,
@@ -24,7 +22,7 @@ from hpml_lab.processes.experiments.shared.pool import (
     run_cell_function,
     run_slides,
 )
-from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.work import greet
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 

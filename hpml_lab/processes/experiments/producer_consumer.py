@@ -5,15 +5,13 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.timing.noise import speed_up_of, times_faster
 from hpml_lab.core.timing.timeline import busy, rows
-from hpml_lab.processes.experiments.shared import relay
-from hpml_lab.processes.experiments.shared.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
-from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.experiments import relay
+from hpml_lab.processes.experiments.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
+from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(items=16, seconds=0.016, slots=4, kib=256, methods=("fork", "spawn"), rounds=5)

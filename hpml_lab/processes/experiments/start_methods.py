@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 from matplotlib.lines import Line2D
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.children import ChildOutcome, run_in_child
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK, rows
-from hpml_lab.processes.experiments.shared.start_cost import (
+from hpml_lab.core.timing.timeline import rows
+from hpml_lab.processes.experiments.start_cost import (
     AGAIN,
     DONE,
     HANGS,

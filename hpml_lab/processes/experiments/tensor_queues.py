@@ -6,15 +6,13 @@ import shutil
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.ring import SHM
-from hpml_lab.processes.experiments.shared.exchange import RouteRate, crossover_kilobytes, measure_throughput
-from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.experiments.exchange import RouteRate, crossover_kilobytes, measure_throughput
+from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
+from hpml_lab.processes.lessons.shared_memory_ring import SHM
 from hpml_lab.processes.tools import segments
 
 KIB = 1 << 10

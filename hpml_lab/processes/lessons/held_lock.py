@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from hpml_lab.core.system.children import START_SECONDS, child_process
-from hpml_lab.core.timing.timeline import CLOCK, Span, span
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.timeline import Span, span
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
 PARENT, THREAD, CHILD = "the parent", "its other thread", "the child"

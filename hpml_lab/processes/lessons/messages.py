@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 
 COUNTED = 16 << 10  # bytes, from which copies of a message can be distinguished from its other parts
 ROUTES = ("pickle", "bytes", "torch", "reused", "ring")

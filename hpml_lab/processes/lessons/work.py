@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 
 
 def greet(name: str) -> None:

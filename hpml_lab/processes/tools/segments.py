@@ -10,10 +10,10 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.ring import SHM, Ring
+from hpml_lab.processes.lessons.shared_memory_ring import SHM, Ring
 
 DEADLINE_SECONDS = 30.0
 STRATEGIES = ("file_descriptor", "file_system")

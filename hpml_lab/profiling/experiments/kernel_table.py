@@ -9,21 +9,19 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing import counting
 from hpml_lab.data import load
-from hpml_lab.profilers.nsys import SHIPPED_REPORT, nsys_profile, read_nsys
-from hpml_lab.profilers.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof
 from hpml_lab.profilers.trace_calls import of_categories
 from hpml_lab.profiling.lessons import annotated_step
 from hpml_lab.profiling.lessons.annotated_step import STEP_RANGES, annotated_epoch, small_cnn
+from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT, nsys_profile, read_nsys
+from hpml_lab.profiling.tools.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof
 
 QUICK = dict(data="digits", widths=(8, 16), hidden=32, batch=128, top=10)
 FULL = dict(data="mnist", widths=(32, 64), hidden=128, batch=128, top=20)

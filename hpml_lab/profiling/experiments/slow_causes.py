@@ -11,15 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.profilers.functions import by_line, line_rows
 from hpml_lab.profilers.thread_states import Watch
 from hpml_lab.profiling.lessons import slow_causes as lesson

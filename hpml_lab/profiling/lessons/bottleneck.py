@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.experiment.render import table_text
 from hpml_lab.core.timing.counting import synchronize, trace_events
-from hpml_lab.profilers.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profilers.thread_states import Watch
+from hpml_lab.profiling.tools.device_work import device_evidence, device_spans, least_seconds
 
 BOUNDS = ("input", "CPU", "transfer", "GPU compute", "GPU memory", "lock", "single thread")
 CANNOT_TELL = "cannot tell"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 
 ABSENT = -1.0  # stands for an empty cell
 

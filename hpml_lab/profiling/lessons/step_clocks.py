@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing import counting
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.profiling.tools.queued_device import QueuedDevice
 
 ITEM = "loss.item()"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.counting import synchronize
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from hpml_lab.core.timing.timeline import CLOCK, Span
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.timeline import Span
 
 DEADLINE = 30.0  # seconds: nobody waits for ever
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment import Table
 from hpml_lab.core.experiment.render import table_html
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 from hpml_lab.core.system.warned import collect_warnings
 
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.style import INK, new_figure
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 from hpml_lab.race.tools.program import CLASSES
 
 CEILING = 10.0  # losses above it belong to diverged trainings; the axis ends there

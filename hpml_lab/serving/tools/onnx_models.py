@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 from hpml_lab.serving.tools.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
 
 

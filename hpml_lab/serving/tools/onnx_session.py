@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.installed import need
 
 INPUT, OUTPUT = "x", "y"
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.experiment.kept import results_folder
-from hpml_lab.core.experiment.render import prose_html
 from hpml_lab.core.experiment.result import read_record
+from hpml_lab.core.experiment.results_folder import results_folder
 from hpml_lab.core.show.numbers import number
+from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE

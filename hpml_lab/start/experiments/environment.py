@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.start.tools.doctor import PARTNERS, examine
 from hpml_lab.start.tools.finding import MISSING, OK

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.paths import ROOT
-from hpml_lab.core.system.tools import find_tool
 from hpml_lab.start.tools.finding import Answers
 
 ANSWER_SECONDS = 300  # torch takes a minute to load from a cold disk

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpml_lab.core.system.paths import NOTEBOOKS
-from hpml_lab.start.tools import probes_gpu, probes_machine, probes_software, programs
+from hpml_lab.start.tools import optional_programs, probes_gpu, probes_machine, probes_software
 from hpml_lab.start.tools.asking import ask
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
 from hpml_lab.start.tools.platform_settings import PlatformSetting, platform_settings
@@ -40,8 +40,8 @@ PROBES: dict[str, Callable[[Answers], Finding]] = {
     "shm": probes_machine.shm,
     "disk": probes_machine.disk,
     "namespaces": probes_machine.namespaces,
-    "compiler": programs.compiler,
-    **{tool.name: tool for tool in programs.TOOLS},
+    "compiler": optional_programs.compiler,
+    **{tool.name: tool for tool in optional_programs.TOOLS},
     "dali": probes_software.dali,
     "deepspeed": probes_software.deepspeed,
     "torchao": probes_software.torchao,

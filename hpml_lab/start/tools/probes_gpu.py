@@ -2,7 +2,7 @@
 
 import os
 
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, TORCH_FIRST, Answers, Finding
 
 CUDA_BUILD = "install a CUDA build of torch: https://docs.pytorch.org has the commands"

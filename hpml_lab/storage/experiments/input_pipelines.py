@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.storage.lessons.boxes import box_scene, bright_extent
 
 QUICK = dict(pictures=12, rounds=5, scenes=40)

@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data import DataSet, load
 from hpml_lab.targets.experiments.regression_targets import SEEDS, spread
-from hpml_lab.targets.experiments.shared.tanh_networks import climb_and_fall
+from hpml_lab.targets.experiments.tanh_networks import climb_and_fall
 from hpml_lab.targets.lessons import mdn
 from hpml_lab.targets.lessons.autoregressive import PixelNet, draw_images, mixture_levels, normal_levels
 

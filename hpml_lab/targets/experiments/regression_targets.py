@@ -11,13 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
-from hpml_lab.targets.experiments.shared.tanh_networks import Nets
+from hpml_lab.targets.experiments.tanh_networks import Nets
 from hpml_lab.targets.lessons import mdn
 from hpml_lab.targets.lessons.inverse_problem import NOISE, drawn, everything, exact, floors, forward
 from hpml_lab.targets.views.density_image import SHOWN_X, density_image, seed_strip, show_samples

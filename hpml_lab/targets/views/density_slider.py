@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from matplotlib.patches import Polygon
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.core.system.errors import LabError

@@ -6,9 +6,7 @@ import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.tensors.lessons.memory import positions, shares_memory

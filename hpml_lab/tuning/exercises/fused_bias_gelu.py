@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.kernels import expect_kernel
 from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.tuning.tools.kernel_judge import expect_kernel
 from hpml_lab.tuning.tools.written_kernels import bias_gelu
 
 if TYPE_CHECKING:

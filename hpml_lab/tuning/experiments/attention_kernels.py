@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.fits import SHARE, free_bytes
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
@@ -23,7 +21,7 @@ from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import Ceiling, ceiling, interleaved
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
+from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.attention import composed_attention, one_pass, online_attention
 
 # n, d and the block of the comparison in float64: blocks that divide n, that do not, of one key, of more keys than there are

@@ -7,16 +7,14 @@ from typing import Any
 import psutil
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.fits import free_bytes
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.timing.counting import peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.tuning.experiments.shared.turns import in_turns, one_sample
+from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.recomputing import mlp_blocks
 from hpml_lab.tuning.tools.batch_search import (
     BatchSearch,

@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hpml_lab.core.timing.counting  # noqa: F401  it keeps the profiler's status lines out of the output
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.attempt import attempt
@@ -20,8 +18,8 @@ from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import PLACEBO, Timing, captured, interleaved, launch_seconds
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up
-from hpml_lab.tuning.experiments.shared.networks import deep_mlp, images_and_classes, resnet
-from hpml_lab.tuning.experiments.shared.turns import in_turns, one_sample
+from hpml_lab.tuning.experiments.tuned_networks import deep_mlp, images_and_classes, resnet
+from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.faults import FAULTS
 
 QUICK = dict(layers=20, width=32, batch=2, side=24, samples=5, fastest_of=1, inputs=16)

@@ -8,10 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
@@ -19,7 +16,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
+from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.compositions import layer_norm
 from hpml_lab.tuning.tools.generated_kernels import compiled
 

@@ -13,10 +13,7 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.device import NO_CUDA

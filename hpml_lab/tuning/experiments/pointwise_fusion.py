@@ -8,20 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.triton_kernel import require_triton
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import Timing, captured, copy_bandwidth, interleaved, launch_seconds
 from hpml_lab.core.timing.counting import kernels, operators
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.tuning.lessons.compositions import gelu
 from hpml_lab.tuning.tools.generated_kernels import compiled
+from hpml_lab.tuning.tools.triton_kernel import require_triton
 
 QUICK = dict(sizes=(1_000_000,), samples=15, checked=3000)
 FULL = dict(sizes=(1_000_000, 1 << 26), samples=15, checked=100_003)

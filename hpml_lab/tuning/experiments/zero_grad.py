@@ -14,17 +14,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.timing.clock import interleaved, launch_seconds
 from hpml_lab.core.timing.counting import Kernel, kernels, operators, peak_bytes
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.tuning.experiments.shared.networks import deep_mlp, gradient_bytes, images_and_classes, loop_sgd, resnet
-from hpml_lab.tuning.experiments.shared.turns import REPLAYED, steps_in_turns
+from hpml_lab.tuning.experiments.tuned_networks import deep_mlp, gradient_bytes, images_and_classes, loop_sgd, resnet
+from hpml_lab.tuning.experiments.turns import REPLAYED, steps_in_turns
 
 QUICK = dict(batch=2, side=32, samples=5)
 FULL = dict(batch=64, side=224, samples=9)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.triton_kernel import TritonKernel, require_triton
+from hpml_lab.tuning.tools.triton_kernel import TritonKernel, require_triton
 
 require_triton()
 import triton.language as tl  # noqa: E402

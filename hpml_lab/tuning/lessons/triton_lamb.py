@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.system.triton_kernel import TritonKernel, require_triton
-from hpml_lab.optim.layerwise import trust_ratio
+from hpml_lab.optim.machinery.layerwise import trust_ratio
 from hpml_lab.tuning.lessons.triton_adam import BLOCK, COLUMNS, WARPS, TritonAdam, dense_gradient, rounded_to_float32
+from hpml_lab.tuning.tools.triton_kernel import TritonKernel, require_triton
 
 require_triton()
 import triton.language as tl  # noqa: E402

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hpml_lab.core.judge.exercises import Verdict, attempted, check
-from hpml_lab.core.judge.kernels import launch, result_of
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
+from hpml_lab.tuning.tools.kernel_judge import launch, result_of
 
 Kernel = Callable[..., None]
 

@@ -9,9 +9,7 @@ import torch
 from hpml_lab import optim
 from hpml_lab.adaptive.experiments.optimizer_conformance.comparison import Agreement, compare_with_torch, same_errors
 from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import CLASSES, own_inputs, suite_inputs
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show.progress import progress
 
 QUICK = dict(steps=25, draws=3, long_steps=150)

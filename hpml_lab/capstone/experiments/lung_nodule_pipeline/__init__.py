@@ -13,16 +13,18 @@ from hpml_lab.capstone.tools.ct import synthetic
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import draw_ladder
 from hpml_lab.capstone.tools.lung_pipeline import PipelineSwitches
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import next_to_the_lecture, rung_row, slow_row
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import (
     AHEAD, CHANGES, EQUAL, PREPARATION, ROUNDED, difference_of, lane_seconds,
 )  # fmt: skip
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import (
     FOUND, MachineUse, PipelineLadder, PipelineRung, Validated, by_kind, same_method, watched,
 )  # fmt: skip
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import PatientTraining, folder_on_ranks, trained_in_turns
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training import (
+    PatientTraining,
+    folder_on_ranks,
+    trained_in_turns,
+)
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA

@@ -1,12 +1,12 @@
 """The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
 
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import MachineUse
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, in_ms
 from hpml_lab.capstone.tools.lung_pipeline import PARTS
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
-from hpml_lab.core.show.ladder import draw_rungs
+from hpml_lab.core.show.ladder_figure import draw_rungs
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.timing.timeline import gantt
 

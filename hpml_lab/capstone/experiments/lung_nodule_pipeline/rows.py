@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import KINDS, LANES, PREPARATION, lane_seconds
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse, PipelineRung
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import TrainingTime
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training import TrainingTime
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import KINDS, LANES, PREPARATION, lane_seconds
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import MachineUse, PipelineRung
 from hpml_lab.capstone.tools.lung_pipeline import BEFORE
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.machine import cores
 
 

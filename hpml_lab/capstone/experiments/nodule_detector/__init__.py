@@ -14,9 +14,7 @@ from scipy import ndimage
 from hpml_lab.capstone.tools import ct, patient_classifier, prepared
 from hpml_lab.capstone.lessons import detector, froc, stages
 from hpml_lab.capstone.experiments.nodule_detector.figure import draw_froc, shown_patient
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import wilson
 from hpml_lab.core.timing.threads import on_threads
 

@@ -9,7 +9,7 @@ from hpml_lab.capstone.lessons import froc
 from hpml_lab.capstone.tools import ct
 from hpml_lab.capstone.tools.prepared import PreparedScan
 from hpml_lab.capstone.views.scan_slices import slices
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import Picture
 

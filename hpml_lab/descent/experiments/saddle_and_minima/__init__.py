@@ -7,9 +7,7 @@ import numpy as np
 import torch
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, PowerNorm
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.experiments.saddle_and_minima.many_starts import (
@@ -20,8 +18,8 @@ from hpml_lab.descent.experiments.saddle_and_minima.many_starts import (
 )
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, Surface, path, run_grid
 from hpml_lab.landscape.optimizer_lab.figure import surface_map
-from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.formulas.colors import optimizer_style
+from hpml_lab.optim.formulas.by_name import FORMULAS
 
 NOTEBOOK = "04_descent"
 QUICK = dict(steps=500, rates=40, side=80, basin_steps=300, escape_steps=400)

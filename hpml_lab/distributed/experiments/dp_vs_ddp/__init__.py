@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, interval, speed_up_of
 from hpml_lab.core.timing.timeline import Span, busy, gantt, rows
 from hpml_lab.core.show import style
@@ -185,7 +183,7 @@ def _all_entries(panels) -> tuple[list, list[str]]:
 @experiment("dp-vs-ddp", lecture="L3 L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def dp_vs_ddp(params: Params) -> Result:
     """DataParallel and DDP: where the time of one process with many threads goes."""
-    where = placement(params)
+    where = placement(params.ranks, params.device, all_gpus=params.size == "full")
     cuda = where.device == "cuda"
     most = where.ranks if cuda else min(where.ranks, max(2, machine.cores()))
     numbers = [n for n in (2, 4, 8) if n <= most]

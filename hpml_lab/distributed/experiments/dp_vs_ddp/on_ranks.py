@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from hpml_lab.core.system.placement import device_of_rank, wait_for
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.rank_turns import in_turns_on_ranks, meet
-from hpml_lab.core.timing.timeline import CLOCK, Span, busy, rows, span
+from hpml_lab.core.timing.timeline import Span, busy, rows, span
 from hpml_lab.distributed.lessons.data_parallel import ThreadedDataParallel, TimedDataParallel
 
 ALONE, THREADS, RANKS, AGAIN = "one process", "DataParallel", "DDP", "one process again"

@@ -8,9 +8,7 @@ once, and arrive when a ring over such a link would have delivered them (`lesson
 from dataclasses import dataclass, replace
 
 from hpml_lab import data
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.distributed.experiments.gradient_aggregation.figure import (

@@ -15,8 +15,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.clock import PLACEBO
-from hpml_lab.core.timing.timeline import CLOCK, Span, busy, overlap, span
+from hpml_lab.core.timing.timeline import Span, busy, overlap, span
 from hpml_lab.distributed.lessons.buckets import Link, ddp_hook
 from hpml_lab.distributed.lessons.ddp import OverlappingDDP
 from hpml_lab.distributed.lessons.ring import gather_and_broadcast, ring_all_reduce

@@ -3,9 +3,7 @@
 import itertools
 from statistics import median
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.distributed.experiments.load_balance.figure import COMPUTES, WAITS, LateRank, OrderCost, draw
@@ -76,7 +74,7 @@ def seconds_per_word(rounds: list[list[Moments]], words: int) -> list[float]:
 @experiment("load-balance", lecture="L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def load_balance(params: Params) -> Result:
     """Ranks wait for the slowest; length buckets shorten the wait and the padding, and cost randomness."""
-    where = placement(params)
+    where = placement(params.ranks, params.device, all_gpus=params.size == "full")
     ranks = where.ranks
     lengths = sentence_lengths(params.timed)
     runs = {order: next(epochs(order, lengths, ranks, BATCH, POOL)) for order in TIMED}

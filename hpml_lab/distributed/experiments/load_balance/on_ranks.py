@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab.core.system.placement import device_of_rank, wait_for
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.distributed.lessons.sentence_batches import Plan
 
 WORDS, CLASSES = 1000, 4

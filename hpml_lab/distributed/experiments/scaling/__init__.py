@@ -4,9 +4,7 @@ All works take turns in one launch. One rank is one process with one thread, alo
 is a processor that is added; where there are fewer cores than ranks, the result says so.
 """
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.alpha_beta import ALGORITHMS, LINKS, MIB, fit_link, ring_seconds
@@ -48,7 +46,7 @@ def draw(result: Result):
 @experiment("scaling", lecture="L1 L2", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def scaling(params: Params) -> Result:
     """Strong and weak scaling: measured, fitted, and drawn out to thousands of ranks."""
-    where = placement(params)
+    where = placement(params.ranks, params.device, all_gpus=params.size == "full")
     ranks = 1 << (where.ranks.bit_length() - 1)  # a power of two
     large = [size for size in (MIB << power for power in range(20)) if size <= params.largest]
     arguments = params.width, params.batch, [*SMALL, *large], params.samples, where.device

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp

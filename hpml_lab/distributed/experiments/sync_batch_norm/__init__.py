@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.batch_norm import merge_moments, moments
@@ -125,7 +123,7 @@ def _draw_batch(axes, result: Result) -> None:
 @experiment("sync-batch-norm", lecture="L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def sync_batch_norm(params: Params) -> Result:
     """Batch norm over all ranks equals one process on the whole batch."""
-    where = placement(params)
+    where = placement(params.ranks, params.device, all_gpus=params.size == "full")
     ranks, (x, y) = where.ranks, make_batch(where.ranks)
     norms = [PLAIN, AVERAGED, SYNC] + [TORCHS] * (where.device == "cuda")
     whole = step(make_net(), x, y, scale=1 / len(x))

@@ -11,15 +11,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
-from hpml_lab.large_batch.experiments.shared.batched_trainings import BatchedTrainings, images
-from hpml_lab.large_batch.lessons.scaling import KEPT, LINEAR, ROOT, RULES, WARM, scaled_rate, schedule
-from hpml_lab.large_batch.experiments.shared.gains import SEEDS, gain, median_range, points, span
+from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, images
+from hpml_lab.large_batch.lessons.rate_scaling import KEPT, LINEAR, ROOT, RULES, WARM, scaled_rate, schedule
+from hpml_lab.large_batch.experiments.accuracy_gains import SEEDS, gain, median_range, points, span
 from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import (
     RATE,
     SmallAgainstLarge,

@@ -10,11 +10,10 @@ from functools import partial
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.large_batch.experiments.shared.batched_trainings import HIDDEN, BatchedTrainings, ImageRows
+from hpml_lab.large_batch.experiments.batched_trainings import HIDDEN, BatchedTrainings, ImageRows
 from hpml_lab.optim import SGD
 
 RATE = 0.005  # of the trainings, at the small batch

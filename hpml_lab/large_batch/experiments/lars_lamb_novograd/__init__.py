@@ -11,17 +11,15 @@ from functools import partial
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
-from hpml_lab.large_batch.experiments.shared.batched_trainings import BatchedTrainings, ImageRows, MakeOptimizer, images
-from hpml_lab.large_batch.experiments.shared.gains import SEEDS, median_range, points, span
+from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, ImageRows, MakeOptimizer, images
+from hpml_lab.large_batch.experiments.accuracy_gains import SEEDS, median_range, points, span
 from hpml_lab.large_batch.experiments.lars_lamb_novograd.variant_paths import judge_formulas
-from hpml_lab.large_batch.lessons.scaling import warmed_up
+from hpml_lab.large_batch.lessons.rate_scaling import warmed_up
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, NovoGrad, matrices_and_rest
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 
 QUICK = dict(images=16_384, side=14, seen=65_536, small=32, large=1024, seeds=5)
 FULL = dict(images=16_384, side=28, seen=65_536, small=32, large=1024, seeds=32)

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.large_batch.lessons.variants import DECAY, Make, lamb, novograd
 from hpml_lab.optim import LAMB, LARS, SGD
 

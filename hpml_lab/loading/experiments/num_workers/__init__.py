@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
@@ -25,7 +23,7 @@ from hpml_lab.loading.lessons.epoch_bounds import (
     simulate,
 )
 from hpml_lab.loading.tools.epochs import Accelerator, Epoch, run_epoch, stamped_loader
-from hpml_lab.loading.experiments.shared.slow_clips import StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.experiments.slow_clips import StorageModel, batch_loads, clips_on_disk
 
 NOTEBOOK = "08_loading"
 PART_STYLE = {

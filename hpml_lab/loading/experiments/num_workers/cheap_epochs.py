@@ -12,16 +12,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import shutdown_workers
 from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.loading.lessons.whole_batches import BatchedImages, CheapImages, ready_made
 from hpml_lab.loading.tools.epochs import DEADLINE
 

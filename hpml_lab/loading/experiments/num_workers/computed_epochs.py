@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.loading.tools.epochs import stamped_loader
 from hpml_lab.loading.tools.known_datasets import Computed
 

@@ -8,9 +8,7 @@ from statistics import median
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, interval
 from hpml_lab.core.timing.clock import measure
 from hpml_lab.core.show import style

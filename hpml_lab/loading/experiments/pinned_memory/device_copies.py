@@ -6,9 +6,9 @@ from statistics import median
 
 import torch
 
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.core.timing.timeline import CLOCK
 
 SAMPLES = 9
 SIDE = 2048  # of the matrices whose products compute during a copy

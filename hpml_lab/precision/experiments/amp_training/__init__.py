@@ -5,9 +5,7 @@ from statistics import mean, median
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, interval, speed_up
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style
@@ -31,7 +29,7 @@ from hpml_lab.precision.experiments.amp_training.loop_measurements import (
     train_and_test,
 )
 from hpml_lab.precision.experiments.amp_training.old_spellings import OldSpelling, then_and_now
-from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, vanished_share
+from hpml_lab.precision.experiments.underflow import LOSS_FACTOR, vanished_share
 
 QUICK = dict(data="digits", seeds=3, epochs=3, batch=64, rate=0.1, channels=32, blocks=3, images=16, side=16, samples=5)
 FULL = dict(data="mnist", seeds=3, epochs=3, batch=128, rate=0.1, channels=128, blocks=6, images=128, side=32, samples=7)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.timing.clock import Timing, interleaved
 from hpml_lab.core.timing.counting import peak_bytes, saved_tensors
 from hpml_lab.data.dataset import DataSet

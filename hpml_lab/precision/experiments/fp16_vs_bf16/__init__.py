@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.precision.experiments.fp16_vs_bf16.stored_descent import STORAGES, descend
 from hpml_lab.precision.lessons.formats import BF16, E4M3, FORMATS, FP16, Format, is_lost, round_stochastically

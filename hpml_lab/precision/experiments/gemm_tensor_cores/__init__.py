@@ -4,10 +4,7 @@ import re
 
 import torch
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.precision.experiments.gemm_tensor_cores import gemm
 from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import (

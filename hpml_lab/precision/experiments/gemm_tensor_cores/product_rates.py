@@ -7,8 +7,7 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import mm_flop
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params, Row, column
 from hpml_lab.core.timing.clock import PLACEBO, captured, interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.precision.experiments.gemm_tensor_cores import gemm

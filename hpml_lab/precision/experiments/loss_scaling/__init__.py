@@ -7,9 +7,7 @@ from statistics import median
 import torch
 from matplotlib.axes import Axes
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.data import load
 from hpml_lab.precision.experiments.loss_scaling.emulation import EmulatedLayer, emulated_layers
@@ -24,7 +22,7 @@ from hpml_lab.precision.experiments.loss_scaling.recipe_runs import (
     underflowing,
 )
 from hpml_lab.precision.lessons.recipes import RECIPES
-from hpml_lab.precision.experiments.shared.underflow import EDGES
+from hpml_lab.precision.experiments.underflow import EDGES
 
 QUICK = dict(data="digits", seeds=3, steps=80, batch=128, rate=0.1, trace=80)
 FULL = dict(data="mnist", seeds=5, steps=2340, batch=128, rate=0.1, trace=400)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, histogram, vanished_share
+from hpml_lab.precision.experiments.underflow import LOSS_FACTOR, histogram, vanished_share
 from hpml_lab.precision.lessons.recipes import RECIPES, Trainings, loss_gradients
 
 FP16, MIXED, SCALED, MASTER = "fp16", "mixed", "fp16, scale 1000", "fp16, scale 1000, fp32 master"

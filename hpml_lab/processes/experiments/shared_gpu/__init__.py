@@ -6,9 +6,7 @@ from statistics import median
 from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.core.show import style

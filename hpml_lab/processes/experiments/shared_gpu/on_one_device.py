@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hpml_lab.core.system.children import Child, child_process
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import call_python_module
-from hpml_lab.core.system.tools import find_tool
-from hpml_lab.core.timing.timeline import CLOCK
-from hpml_lab.processes.experiments.shared.parallel import ONE_THREAD_EACH, PROCESSES
+from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.processes.experiments.parallel import ONE_THREAD_EACH, PROCESSES
 from hpml_lab.processes.lessons.small_training import train_small
 
 IN_TURN, AT_ONCE, ONE_CORE, AGAIN = "in turn", "at once", "at once, one core", "in turn, again"

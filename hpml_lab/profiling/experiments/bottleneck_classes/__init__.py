@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import torch
 from matplotlib.patches import Rectangle
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS, CANNOT_TELL, Diagnosis, classify, decide

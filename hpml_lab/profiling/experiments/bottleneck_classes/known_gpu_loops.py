@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from hpml_lab.core.timing.timeline import Span
-from hpml_lab.profilers.device_work import device_evidence
 from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import KnownLoop
 from hpml_lab.profiling.lessons.bottleneck import CANNOT_TELL, Evidence
+from hpml_lab.profiling.tools.device_work import device_evidence
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment, started
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import stacks
 from hpml_lab.profiling.views.icicle import draw_icicle
 from hpml_lab.profilers.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
-from hpml_lab.profilers.perf import perf_stacks
+from hpml_lab.profiling.tools.perf import perf_stacks
 from hpml_lab.profilers.stacks import function_name
 from hpml_lab.profiling.lessons import native_program, training_program
 

@@ -10,11 +10,9 @@ from statistics import mean, pstdev
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.counting import synchronize
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.experiments.monitors import gpu_use
@@ -49,7 +47,7 @@ class KnownLoad:
     """Computes for `duty` of each `cycle` seconds. A burst is over when it has had its processor time: where other programs
     want the core too, it takes longer.
 
-    spans  (begin, end) of each burst of the last run, by `core.timeline.CLOCK`
+    spans  (begin, end) of each burst of the last run, by `core.system.shared_clock.CLOCK`
     """
 
     def __init__(self, duty: float, cycle: float, device: torch.device) -> None:

@@ -7,8 +7,8 @@ from statistics import mean
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.timing.timeline import CLOCK
+from hpml_lab.core.experiment import Row, column
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.profilers.monitor import MonitorSample
 from hpml_lab.profilers.nvml import Gpus
 

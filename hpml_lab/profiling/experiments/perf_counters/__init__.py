@@ -4,16 +4,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.profilers import perf
-from hpml_lab.profilers.perf import FunctionSamples, ProcessUsage
+from hpml_lab.profiling.tools import perf
+from hpml_lab.profiling.tools.perf import FunctionSamples, ProcessUsage
 from hpml_lab.profiling.experiments.perf_counters.c_program import counted_program
 
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=5)

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpml_lab.core.system.tools import find_tool
-from hpml_lab.profilers.perf import DEADLINE_SECONDS
+from hpml_lab.core.system.installed import find_tool
+from hpml_lab.profiling.tools.perf import DEADLINE_SECONDS
 
 # One program, four things to count. Pages are touched without huge pages, which would take 512 of them in one fault.
 C_PROGRAM = r"""

@@ -5,18 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.core.show.ladder import draw_rungs
+from hpml_lab.core.show.ladder_figure import draw_rungs
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
-from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES, ROUNDING, applicable
+from hpml_lab.profiling.experiments.profile_loop.trainer_changes import CHANGES, ROUNDING, applicable
 from hpml_lab.profiling.lessons.slow_trainer import PARTS, TrainerSwitches
 
 QUICK = dict(data="digits", train=192, test=30, batch=48, iterations=12, profiled=6, look=6, turns=7, compile=False)

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.counting import profiled, trace_events
 from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import busy
-from hpml_lab.profilers.device_work import device_spans
-from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
+from hpml_lab.profiling.experiments.profile_loop.trainer_changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
 from hpml_lab.profiling.lessons.slow_and_fast import TrainingFiles
 from hpml_lab.profiling.lessons.slow_trainer import (
     PARTS,
@@ -22,6 +21,7 @@ from hpml_lab.profiling.lessons.slow_trainer import (
     TrainingHistory,
     largest_difference,
 )
+from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profiling.tools.part_clock import PartClock
 
 

@@ -7,10 +7,8 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, record_function
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.render import plural
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.timing import counting
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import busy
@@ -19,7 +17,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.profilers.device_work import device_spans
+from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 from hpml_lab.profiling.tools import traces
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses

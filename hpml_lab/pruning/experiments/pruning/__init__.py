@@ -14,7 +14,7 @@ from hpml_lab.pruning.experiments.pruning.lecture_examples import (
     count_zeros,
     layers,
 )
-from hpml_lab.pruning.experiments.pruning.files import PrunedFile, files, twice
+from hpml_lab.pruning.experiments.pruning.pruned_files import PrunedFile, files, twice
 from hpml_lab.pruning.experiments.pruning.accuracies import (
     SparseAccuracy,
     Tuning,
@@ -22,9 +22,7 @@ from hpml_lab.pruning.experiments.pruning.accuracies import (
     dense_nets,
     sparse_accuracies,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 
 QUICK = dict(images=8_000, steps=150, test=1_000, sparsities=(0.5, 0.8, 0.9, 0.95), tune_steps=16, batch=128, seeds=1)

@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.pruning.lessons.masks import Tensor, apply_masks, global_masks, weights_of

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import prune
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.pruning.lessons.masks import Tensor, channel_mask, l1_mask, random_mask, weights_of, zeros
 from hpml_lab.quantization import LeNet
 

@@ -1,7 +1,7 @@
 """Why zeros alone do not make a net faster, and what does: sparse formats, 2:4, and rows or channels taken out.
 
-Which elements are kept, what stores them and the bytes by formula are in lessons/formats.py, the times in times.py.
-lessons/channels.py takes channels out of LeNet, and smaller_nets.py times what is left.
+Which elements are kept, what stores them and the bytes by formula are in lessons/sparse_layouts.py, the times in
+format_times.py. lessons/channels.py takes channels out of LeNet, and smaller_nets.py times what is left.
 """
 
 import copy
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from hpml_lab.pruning.lessons import formats
+from hpml_lab.pruning.lessons import sparse_layouts
 from hpml_lab.pruning.lessons.channels import (
     IMAGE_BITS,
     on_a_grid,
@@ -19,8 +19,8 @@ from hpml_lab.pruning.lessons.channels import (
     zero_channels,
 )
 from hpml_lab.pruning.experiments.sparse_formats.pictures import LOOK, zeros_axis
-from hpml_lab.pruning.experiments.sparse_formats.times import BreakEven, FormatTime, break_even, timed
-from hpml_lab.pruning.lessons.formats import CSR, ROWS, SEARCHED, SEMI, ZEROS
+from hpml_lab.pruning.experiments.sparse_formats.format_times import BreakEven, FormatTime, break_even, timed
+from hpml_lab.pruning.lessons.sparse_layouts import CSR, ROWS, SEARCHED, SEMI, ZEROS
 from hpml_lab.quantization import trained
 from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import (
     FULL_NET,
@@ -31,10 +31,7 @@ from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import (
     half_of_resnet18,
     infer,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
@@ -99,9 +96,9 @@ def claim_bytes(result: Result, n: int) -> None:
     def smaller(kept: int) -> bool:
         weight = torch.zeros(n * n)
         weight[:kept] = 1
-        return formats.stored_bytes(formats.csr(weight.view(n, n))) < 4 * n * n
+        return sparse_layouts.stored_bytes(sparse_layouts.csr(weight.view(n, n))) < 4 * n * n
 
-    most = formats.most_kept(formats.csr_bytes, n, n)
+    most = sparse_layouts.most_kept(sparse_layouts.csr_bytes, n, n)
     zeros = 1 - most / n**2
     result.claim(
         "CSR with int64 indices takes fewer bytes than dense float32 only if more than two thirds are zeros: counted",

@@ -1,11 +1,11 @@
 """The bytes of each format as a picture, and how formats look in every figure."""
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.pruning.experiments.sparse_formats.times import FormatTime
-from hpml_lab.pruning.lessons import formats
-from hpml_lab.pruning.lessons.formats import BSR, CSR, ROWS, SEARCHED, SEMI, ZEROS
+from hpml_lab.pruning.experiments.sparse_formats.format_times import FormatTime
+from hpml_lab.pruning.lessons import sparse_layouts
+from hpml_lab.pruning.lessons.sparse_layouts import BSR, CSR, ROWS, SEARCHED, SEMI, ZEROS
 
 LOOK = {
     name: {"color": color, "marker": marker, "linestyle": line}
@@ -29,14 +29,19 @@ def format_bytes(result: Result):
     base = result.rows(FormatTime)[0]
     n = round(base.kept**0.5)
     zeros = [40, 50, 60, 70, 80, 85, 90, 95, 97, 99]
-    lines = {COO: formats.coo_bytes, CSR: formats.csr_bytes, INT32: formats.csr_int32_bytes, BSR: formats.bsr_bytes}
+    lines = {
+        COO: sparse_layouts.coo_bytes,
+        CSR: sparse_layouts.csr_bytes,
+        INT32: sparse_layouts.csr_int32_bytes,
+        BSR: sparse_layouts.bsr_bytes,
+    }
     axes.axhline(100, color=style.INK, linewidth=1.5, label="dense, with or without zeros")
     lead = dict(arrowstyle="-", color=style.GREY, shrinkB=4)
-    for name, formula in {**lines, ROWS: formats.kept_bytes}.items():
+    for name, formula in {**lines, ROWS: sparse_layouts.kept_bytes}.items():
         look = LOOK[name] | {"marker": None}
         shares = [100 * formula(n, n, round(n * n * (1 - z / 100))) / base.formula for z in zeros]
         axes.plot([100 - z for z in zeros], shares, label=name, **look)
-        even = 100 * formats.most_kept(formula, n, n) / n**2
+        even = 100 * sparse_layouts.most_kept(formula, n, n) / n**2
         if even < 60:
             axes.plot(even, 100, "o", color=look["color"], markersize=7, zorder=5)
             axes.annotate(
@@ -45,7 +50,7 @@ def format_bytes(result: Result):
     for row in result.rows(FormatTime):
         if row.matrix == base.matrix and row.format in (CSR, BSR, ROWS):
             axes.plot(100 - row.zeros, row.share, **LOOK[row.format] | {"linestyle": ""}, markersize=5)
-    half = 100 * formats.two_of_four_bytes(n, n, n * n // 2, formats.VALUE) / base.formula
+    half = 100 * sparse_layouts.two_of_four_bytes(n, n, n * n // 2, sparse_layouts.VALUE) / base.formula
     axes.plot(50, half, label=SEMI, **LOOK[SEMI])
     axes.set(yscale="log", ylabel="bytes, % of the dense matrix", ylim=(0.8, 700), title=f"Weights {base.matrix}")
     style.label_log_axis(axes.yaxis, "{x:g}")

@@ -7,8 +7,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.system.tools import need
+from hpml_lab.core.experiment import Row, column
+from hpml_lab.core.system.installed import need
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up

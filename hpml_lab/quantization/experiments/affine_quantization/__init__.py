@@ -8,9 +8,7 @@ import torch
 from hpml_lab.quantization.experiments.affine_quantization import agreement
 from hpml_lab.quantization.lessons.affine import affine_parameters, fake_quantize, quantize, value_range
 from hpml_lab.quantization.experiments.affine_quantization.agreement import EqualityCheck, seeded
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 
 QUICK = dict(values=1_200_000)

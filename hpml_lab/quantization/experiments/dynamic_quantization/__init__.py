@@ -29,7 +29,12 @@ from hpml_lab.quantization.experiments.dynamic_quantization.rows import (
     runs_on,
     timed_forwards,
 )
-from hpml_lab.quantization.experiments.dynamic_quantization.times import TimedPlace, compiled_times, linear_times, model_times
+from hpml_lab.quantization.experiments.dynamic_quantization.forward_times import (
+    TimedPlace,
+    compiled_times,
+    linear_times,
+    model_times,
+)
 from hpml_lab.quantization.lessons.lenet import trained
 from hpml_lab.quantization.tools.quantizers import (
     BF16,
@@ -48,9 +53,7 @@ from hpml_lab.quantization.tools.quantizers import (
     quantized_modules,
 )
 from hpml_lab.quantization.tools.sizes import sizes
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.attempt import attempt, error_message_of
 from hpml_lab.core.system.device import NO_CUDA

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result
 from hpml_lab.core.timing.noise import SpeedUp, interval
+from hpml_lab.quantization.experiments.dynamic_quantization.forward_times import COMPILED
 from hpml_lab.quantization.experiments.dynamic_quantization.rows import ChangedModel, TimedForward
-from hpml_lab.quantization.experiments.dynamic_quantization.times import COMPILED
 from hpml_lab.quantization.tools.quantizers import CONVOLUTIONS, INT8, LEGACY
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.experiment.fits import is_out_of_memory
 from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.errors import LabError

@@ -7,7 +7,7 @@ from torch import nn
 
 from hpml_lab.quantization.lessons.affine import affine_parameters, quantize, value_range
 from hpml_lab.quantization.lessons.lenet import SEEDS, LabeledImages, images, train
-from hpml_lab.quantization.experiments.pt2e_inductor.variants import (
+from hpml_lab.quantization.experiments.pt2e_inductor.int8_forms import (
     COLORS,
     EAGER,
     FROZEN,
@@ -21,9 +21,7 @@ from hpml_lab.quantization.experiments.pt2e_inductor.variants import (
 from hpml_lab.quantization.lessons.static_int8 import FUSED, all_convolutional, compiled_apart, eager_mode_int8, int8_weights
 from hpml_lab.quantization.experiments.pt2e_inductor.traps import StaticTrap, compiler_traps, eager_mode_traps, pt2e_traps
 from hpml_lab.quantization.tools.quantizers import quantized_modules
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing.clock import Timing
 from hpml_lab.core.show import style

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.attempt import EXPECTED, attempt
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.compilation import QUICKLY

@@ -27,9 +27,7 @@ from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
     three_nets,
 )
 from hpml_lab.quantization.experiments.static_and_qat.qat_tools import ShippedNet, judge_shipped, ship, ship_graph, ship_lecture
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.errors import LabError

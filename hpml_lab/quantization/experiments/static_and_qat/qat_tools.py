@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.counting import profiled

@@ -8,8 +8,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.quantization.lessons.equalization import equalize_layers, ranges, scale_channels

@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show.live_curve import LiveCurve
 from hpml_lab.data import DataSet, load
-from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
+from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.race.experiments.mnist_three_nets import on_ranks
 from hpml_lab.race.views.curves import loss_at
 from hpml_lab.race.tools.program import NETS, FullyConnected, Setting
 from hpml_lab.race.lessons.rate_sweep import LECTURE_LR, RateSweep, Sweeps, choose_rates
-from hpml_lab.race.experiments.mnist_three_nets.records import Group, Record, at_rates, ranking, records_of
+from hpml_lab.race.experiments.mnist_three_nets.setting_records import Group, Record, at_rates, ranking, records_of
 from hpml_lab.race.lessons.seed_by_seed import median_and_range, percent
-from hpml_lab.race.experiments.shared.speed import BATCHED, LOADER, WayToTrain, seconds_alone, ways_to_train
+from hpml_lab.race.experiments.training_speed import BATCHED, LOADER, WayToTrain, seconds_alone, ways_to_train
 from hpml_lab.race.experiments.mnist_three_nets.study import judge_plateau, judge_study, judge_winner
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Task, Trainer, log_points, split_into_tasks
 

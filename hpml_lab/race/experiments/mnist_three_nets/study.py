@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from hpml_lab.core.experiment.result import Result
-from hpml_lab.race.experiments.mnist_three_nets.records import Group, against_best_other
+from hpml_lab.core.experiment import Result
+from hpml_lab.race.experiments.mnist_three_nets.setting_records import Group, against_best_other
 
 STUDIED = ("SGD", "Momentum", "Adagrad", "Adadelta", "Adam")  # what the study compared
 LATER = 1.5  # times as late counts as later

@@ -13,8 +13,8 @@ import torch
 
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data import DataSet
+from hpml_lab.race.experiments.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.experiments.mnist_three_nets import on_ranks
-from hpml_lab.race.experiments.shared.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.tools.program import FullyConnected, Program, Setting, flat_inputs
 
 PIECE = 50  # steps after which a worker looks at the clock and at whether to stop

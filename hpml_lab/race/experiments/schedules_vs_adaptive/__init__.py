@@ -10,15 +10,13 @@ from statistics import median
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.data import load
-from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
-from hpml_lab.optim.schedules import factor
+from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS, optimizer_key
+from hpml_lab.optim.machinery.schedules import factor
 from hpml_lab.race.experiments.schedules_vs_adaptive.contest import (
     ENTRANTS,
     PEAKS,
@@ -30,7 +28,7 @@ from hpml_lab.race.experiments.schedules_vs_adaptive.contest import (
 )
 from hpml_lab.race.tools.program import NETS, Setting, flat_inputs
 from hpml_lab.race.lessons.seed_by_seed import ahead, median_and_range, percent, sooner
-from hpml_lab.race.experiments.shared.speed import seconds_alone
+from hpml_lab.race.experiments.training_speed import seconds_alone
 
 QUICK = dict(data="digits", width=0.25, iterations=400, batch=32, seeds=8, valid=200, wrong=0.2, threshold=0.9, looks=25)
 FULL = dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=5000, wrong=0.2, threshold=0.95, looks=25)

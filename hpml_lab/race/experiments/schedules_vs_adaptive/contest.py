@@ -10,9 +10,9 @@ import torch
 
 from hpml_lab.core.show.live_curve import LiveCurve
 from hpml_lab.core.show.progress import progress
-from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
-from hpml_lab.optim.schedules import factor
-from hpml_lab.race.experiments.shared.checkpoints import FOLDER, Checkpoint, digest, key_of
+from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS, optimizer_key
+from hpml_lab.optim.machinery.schedules import factor
+from hpml_lab.race.experiments.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.tools.program import CLASSES, FullyConnected, Program, Setting
 
 # The peak rates of each optimizer's sweep: the lecture's and its neighbors.

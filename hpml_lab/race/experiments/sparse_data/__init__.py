@@ -6,13 +6,11 @@ from statistics import median
 import numpy as np
 
 from hpml_lab.core.show.numbers import number
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 from hpml_lab.race.views.curves import legend_below
 from hpml_lab.race.tools.program import Setting
 from hpml_lab.race.lessons.seed_by_seed import ahead, median_and_range, percent

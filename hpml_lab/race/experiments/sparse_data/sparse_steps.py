@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.optim import Adam, SparseAdam
-from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas.colors import optimizer_style
 from hpml_lab.race.lessons.word_vectors import WordVectors, gradient_bytes, zipf_words
 
 

@@ -40,10 +40,8 @@ from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     modes,
     without_tf32,
 )
-from hpml_lab.serving.experiments.shared.slice_stages import slice_models
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.serving.experiments.slice_stages import slice_models
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.core.show import style

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import Timing, interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.core.timing.timeline import Span, rows

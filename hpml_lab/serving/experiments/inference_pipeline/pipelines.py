@@ -14,9 +14,10 @@ from torch import Tensor
 
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.clock import captured
-from hpml_lab.core.timing.timeline import CLOCK, Span, span
-from hpml_lab.serving.experiments.shared.slice_stages import SIDE, SliceAnswer, postprocess, preprocess
+from hpml_lab.core.timing.timeline import Span, span
+from hpml_lab.serving.experiments.slice_stages import SIDE, SliceAnswer, postprocess, preprocess
 from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
 
 Models = tuple[torch.nn.Module, torch.nn.Module]  # detector, segmenter

@@ -29,7 +29,7 @@ from hpml_lab.serving.experiments.serving_engines.rows import (
     rows_of,
 )
 from hpml_lab.serving.tools.onnx_models import OnnxEquality, compare_onnx, export_onnx
-from hpml_lab.serving.experiments.shared.slice_stages import INPUT_SHAPE, slice_pair
+from hpml_lab.serving.experiments.slice_stages import INPUT_SHAPE, slice_pair
 from hpml_lab.serving.tools.onnx_session import CPU, CUDA, OnnxSession, choose_provider
 from hpml_lab.serving.experiments.serving_engines.load_test import (
     LITSERVE,
@@ -43,9 +43,7 @@ from hpml_lab.serving.experiments.serving_engines.load_test import (
     ready,
     serve_in_turns,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.show import style

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.serving.experiments.serving_engines.load_test import Load, Served
 from hpml_lab.serving.lessons.traffic import summary
 

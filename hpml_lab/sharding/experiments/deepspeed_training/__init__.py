@@ -7,9 +7,7 @@ from math import log
 
 from matplotlib.ticker import MaxNLocator
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, Hyperparameters, changed, meaning_of
 from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import (
@@ -136,7 +134,7 @@ def deepspeed_training(params: Params) -> Result:
         result.key_figure(f"distance, {GIVEN}", unit="% of the way")
         result.notes.append("DeepSpeed is not installed here, so nothing was run. pip install deepspeed")
         return result
-    placed = placement(params, power_of_two=True)
+    placed = placement(params.ranks, params.device, all_gpus=params.size == "full", power_of_two=True)
     ranks = min(placed.ranks, LECTURE_JSON["train_batch_size"])  # a sample at least for each
     result.notes = [placed.note] if placed.note else []
 

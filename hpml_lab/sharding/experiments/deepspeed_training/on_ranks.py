@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpml_lab.core.system.placement import device_of_rank
-from hpml_lab.sharding.experiments.shared.quiet_deepspeed import load_deepspeed
+from hpml_lab.sharding.experiments.quiet_deepspeed import load_deepspeed
 from hpml_lab.sharding.lessons.train import all_weights, batches, deepspeed_engine, make_data, make_model, train_step
 from hpml_lab.sharding.tools.deepspeed_config import Hyperparameters
 

@@ -9,9 +9,7 @@ import torch
 from matplotlib.ticker import MaxNLocator
 from torch import nn
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.clock import measure
 from hpml_lab.core.show import style
 from hpml_lab.core.system.launcher import launch

@@ -7,9 +7,7 @@ from statistics import median
 import torch
 from matplotlib.ticker import PercentFormatter
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.launcher import launch
@@ -144,7 +142,8 @@ def formula_is_exact() -> bool:
 @experiment("pipeline-parallel", lecture="L3", notebook="14_sharding", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def pipeline_parallel(params: Params) -> Result:
     """Layers divided among ranks: GPipe and 1F1B give one process's gradients, and wait for (p − 1)/(m + p − 1) of the time."""
-    placed, numbers = placement(params, power_of_two=True), params.micro_batches
+    placed = placement(params.ranks, params.device, all_gpus=params.size == "full", power_of_two=True)
+    numbers = params.micro_batches
     stages, device = min(placed.ranks, params.ranks), placed.device
     on = dict(ranks=stages, device=device, deadline_seconds=600)
     ways = way_rows(launch(train_each_way, device, **on))

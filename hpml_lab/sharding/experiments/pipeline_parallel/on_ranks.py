@@ -17,9 +17,9 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn import functional as F
 
 from hpml_lab.core.system.placement import device_of_rank, wait_for
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.counting import saved_tensors
 from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.sharding.lessons.pipeline import (
     FORWARD,
     SCHEDULES,

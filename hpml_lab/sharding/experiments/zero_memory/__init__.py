@@ -9,9 +9,7 @@ from statistics import median
 import torch
 from matplotlib.figure import Figure
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import Device
@@ -176,7 +174,7 @@ def draw(result: Result) -> Figure:
 def zero_memory(params: Params) -> Result:
     """What each rank keeps: DDP, ZeRO's stages and fully sharded training, counted and compared with the formula."""
     load_torch_classes()
-    placed = placement(params, power_of_two=True)
+    placed = placement(params.ranks, params.device, all_gpus=params.size == "full", power_of_two=True)
     ranks, size = placed.ranks, (params.width, params.depth)
     on = dict(ranks=ranks, device=placed.device, deadline_seconds=HANG_SECONDS)
     reports = launch(weigh_and_time, *size, params.samples, placed.device, **on)

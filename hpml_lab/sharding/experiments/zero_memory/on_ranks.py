@@ -110,7 +110,7 @@ def weigh_and_time(width: int, depth: int, samples: int, device_type: str) -> Me
 
 def weigh_deepspeed(width: int, depth: int, device_type: str, folder: str) -> dict[str, Weighed]:
     """{way: what it holds} on this rank; what DeepSpeed compiles goes into `folder`."""
-    from hpml_lab.sharding.experiments.shared.quiet_deepspeed import load_deepspeed
+    from hpml_lab.sharding.experiments.quiet_deepspeed import load_deepspeed
 
     device = device_of_rank(device_type, dist.get_rank())
     load_deepspeed(device, folder)

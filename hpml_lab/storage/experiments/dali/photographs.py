@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.core.timing.counting import synchronize
-from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.storage.lessons import dali_pipelines
 from hpml_lab.storage.lessons.decoders import pil_image, tensor_image, training_set
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.installed import find_tool
 from hpml_lab.storage.tools.disk_benchmark import DiskJob, DiskRate
 from hpml_lab.storage.tools.uncached_file import DIRECT, DiskFile
 

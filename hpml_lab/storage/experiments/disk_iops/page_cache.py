@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.storage.tools.uncached_file import MIB, PAGE, DiskFile, page_words
 
 PAST = "past the cache"

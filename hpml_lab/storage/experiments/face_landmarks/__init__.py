@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.png import pixels_of, png_text
 from hpml_lab.storage.experiments.face_landmarks import faces

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hpml_lab import loading
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.counting import synchronize
-from hpml_lab.core.timing.timeline import CLOCK
 
 CLASSES = 10
 LOAD_PARTS = ("read", "decode", "transform", "collate")
@@ -40,7 +40,7 @@ def make_photos(folder: Path | str, photos: int, *, side: int = 256, seed: int =
 class Photos(Dataset):
     """The JPEG files of a folder: item i is (float32 of shape (3, crop, crop), label, times).
 
-    times  four moments of core.timeline's CLOCK, float64: begun, read, decoded, transformed
+    times  four moments of core.system.shared_clock's CLOCK, float64: begun, read, decoded, transformed
     """
 
     def __init__(self, folder: Path | str, crop: int = 128) -> None:

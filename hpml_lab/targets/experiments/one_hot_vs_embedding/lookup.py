@@ -9,7 +9,7 @@ import psutil
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.experiment.fits import free_bytes as free_gpu_bytes
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.counting import peak_bytes

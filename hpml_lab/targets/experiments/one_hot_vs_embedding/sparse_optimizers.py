@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import nn, optim
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up

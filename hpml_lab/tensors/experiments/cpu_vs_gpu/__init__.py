@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.timing.clock import STUCK, ceiling, interleaved, launch_seconds, measure, stuck

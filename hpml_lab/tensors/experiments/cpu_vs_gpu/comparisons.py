@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing.threads import all_threads

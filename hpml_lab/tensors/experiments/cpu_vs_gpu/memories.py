@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import measure
 from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Transfer, times_of
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import Timing
 
 

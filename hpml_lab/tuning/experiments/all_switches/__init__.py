@@ -4,10 +4,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.fits import Fits
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Fits, Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style
@@ -16,7 +13,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
 from hpml_lab.tuning.experiments.all_switches.in_process import SwitchBench, SwitchCounts
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches
-from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
 QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
 FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=9)

@@ -6,8 +6,8 @@ import torch
 
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.data import sets
-from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
-from hpml_lab.tuning.experiments.shared.turns import one_sample
+from hpml_lab.tuning.experiments.tuned_networks import gradient_bytes
+from hpml_lab.tuning.experiments.turns import one_sample
 from hpml_lab.tuning.lessons.switches import GuideSwitches, SwitchedRun
 
 CHECKED = 8  # images of a batch on which losses are compared: an error shows in few, and float64 takes twice the memory

@@ -11,9 +11,7 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.counting import short_kernel_names
 from hpml_lab.core.timing.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
 from hpml_lab.core.timing.clock import PLACEBO, interleaved
@@ -22,7 +20,7 @@ from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
 from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
-from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
 QUICK = dict(batch=2, channels=64, side=64, samples=5, shapes=4)
 FULL = dict(batch=32, channels=64, side=64, samples=15, shapes=16)

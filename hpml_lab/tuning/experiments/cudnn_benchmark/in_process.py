@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core.timing.clock import captured
 from hpml_lab.core.timing.counting import kernels, synchronize
-from hpml_lab.tuning.experiments.shared.turns import one_sample
+from hpml_lab.tuning.experiments.turns import one_sample
 
 
 @dataclass(frozen=True)

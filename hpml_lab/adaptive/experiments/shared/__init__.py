@@ -1,1 +1,0 @@
-"""Streams of gradients on which several experiments run optimizers and formulas."""

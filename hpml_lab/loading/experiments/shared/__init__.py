@@ -1,1 +1,0 @@
-"""What two experiments load: clips behind a storage model."""

@@ -1,1 +1,0 @@
-"""What several experiments share: histograms of small gradients."""

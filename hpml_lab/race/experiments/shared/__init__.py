@@ -1,1 +1,0 @@
-"""What several experiments use: checkpoints of long trainings, and the times of three ways to train."""

@@ -1,1 +1,0 @@
-"""What both experiments of notebook 20 use."""

@@ -1,1 +1,0 @@
-"""What several experiments use: DeepSpeed on ranks that end soon."""

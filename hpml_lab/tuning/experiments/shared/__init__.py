@@ -1,1 +1,0 @@
-"""What several experiments share: networks, and comparisons whose states take turns."""
