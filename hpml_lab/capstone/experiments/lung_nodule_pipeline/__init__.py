@@ -31,7 +31,7 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
-    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=10, validation=16, turns=3,
+    shape=(28, 80, 80), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=10, validation=16, turns=3,
     sample_seconds=0.05, stream=4, watched=(1, 12), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
 )  # fmt: skip
 FULL = QUICK | dict(
@@ -59,7 +59,7 @@ def lung_nodule_pipeline(params: Params) -> Result:
         rungs = list(progress(ladder.climb(PipelineSwitches()), "rungs", len(ladder.changes) + 1))
         best = same_method(rungs)
         other = replace(best.switches, linear=True)
-        total, with_linear = (ladder.total(switches, rungs[0]) for switches in (best.switches, other))
+        total, with_linear = ladder.totals((best.switches, other), rungs[0])
         unchanged = difference_of(rungs[0].detections, best.detections)
         validated = validations(ladder, rungs, best, other)
         uses = watch_both(ladder, rungs[0], best, params)
