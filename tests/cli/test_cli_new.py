@@ -160,7 +160,8 @@ def test_one_of_each_passes_every_test_but_those_that_it_names(copy):
             done = subprocess.run([ruff, *check, "hpml_lab", "tests"], cwd=copy, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
     tests = [*(f"tests/test_{name}.py" for name in JUDGES), f"tests/{TOPIC}/test_{TOPIC}_warm_restarts.py"]
-    chosen = f"warm_restarts or warm-restarts or mean-of-values or {NOTEBOOK} or [{TOPIC}] or {TOPIC}/ or class_name or slugs or stored_with"
+    chosen = f"warm_restarts or warm-restarts or mean-of-values or {NOTEBOOK} or [{TOPIC}] or {TOPIC}/"
+    chosen += " or class_name or slugs or stored_with"
     done = in_copy(copy, "-m", "pytest", "-q", "-rA", "-p", "no:xdist", "-o", "addopts=", *tests, "-k", chosen)
     failed, passed = (set(re.findall(rf"^{how} .*::(test_\w+)", done.stdout, flags=re.M)) for how in ("FAILED", "PASSED"))
     assert failed == named, done.stdout[-6000:]
