@@ -23,7 +23,7 @@ from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     PipelineMode,
     PipelineThroughput,
     SlicePipeline,
-    Workload,
+    SliceWorkload,
     modes,
     service_models_of,
 )
@@ -54,7 +54,7 @@ def plain(slices, models):
 
 @pytest.mark.parametrize("mode", modes(choose_device("cpu"), 4), ids=lambda mode: mode.name)
 def test_every_mode_gives_the_answers_of_plain_calls(mode, slices, models, plain):
-    with one_thread(), SlicePipeline(mode, Workload(slices, models, CPU)) as pipeline:
+    with one_thread(), SlicePipeline(mode, SliceWorkload(slices, models, CPU)) as pipeline:
         answers = pipeline.burst(slices)
     assert len(answers) == len(plain)
     for answer, expected in zip(answers, plain, strict=True):
@@ -65,7 +65,7 @@ def test_every_mode_gives_the_answers_of_plain_calls(mode, slices, models, plain
 
 def test_a_bad_slice_gets_its_error_with_the_stage_and_the_others_are_answered(slices, models, plain):
     for mode in modes(choose_device("cpu"), 4):
-        with one_thread(), SlicePipeline(mode, Workload(slices, models, CPU)) as pipeline:
+        with one_thread(), SlicePipeline(mode, SliceWorkload(slices, models, CPU)) as pipeline:
             futures = [pipeline.submit(stored) for stored in (slices[0], slices[1, :20], slices[2])]
             with pytest.raises(LabError, match=r"stage '(all|preprocess)' failed.*\(20, 80\) cannot be preprocessed"):
                 futures[1].result(timeout=60)
@@ -168,7 +168,7 @@ def test_within_float32_without_tf32_cudnn_s_other_settings_can_be_read_and_set(
 @pytest.mark.cuda
 def test_streams_and_graphs_give_the_answers_of_one_stream(slices):
     device = choose_device("cuda")
-    workload = Workload(slices, slice_models(device.torch), device.torch)
+    workload = SliceWorkload(slices, slice_models(device.torch), device.torch)
     found = {}
     for mode in [*modes(device, 4), PipelineMode("graphs", Graphed, limit=4)]:
         with without_tf32(), SlicePipeline(mode, workload) as pipeline:

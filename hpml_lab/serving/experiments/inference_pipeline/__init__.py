@@ -18,7 +18,7 @@ from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     BatchService,
     LatencyAtLoad,
     PipelineThroughput,
-    Workload,
+    SliceWorkload,
     measure,
     modes,
 )
@@ -133,7 +133,7 @@ def draw(result: Result):
         xlim=(0, None),
         xlabel="load (1: what one stream serves)",
         ylabel="p95 of the latency (ms)",
-        title="Measured and simulated",
+        title="PipelineMeasurements and simulated",
     )
     style.label_log_axis(loads.yaxis, "{x:g}")
     loads.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
@@ -218,7 +218,8 @@ def inference_pipeline(params: Params) -> Result:
         (load, requests, [mode.name for mode in served if params.every_mode or load == MAIN or mode.name in PREDICTED])
         for load, requests in params.traffic
     ]
-    found = measure(Workload(slices, slice_models(device), device, scan.slope, scan.intercept), served, params.samples, plan)
+    workload = SliceWorkload(slices, slice_models(device), device, scan.slope, scan.intercept)
+    found = measure(workload, served, params.samples, plan)
     known, capacity = found.service_models, found.service_models[ONE_STREAM].capacity
     result = Result(
         [

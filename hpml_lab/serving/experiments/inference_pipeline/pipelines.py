@@ -82,7 +82,7 @@ class BatchService(Row):
 
 
 @dataclass(frozen=True)
-class Workload:
+class SliceWorkload:
     """What every mode serves: slices as they are stored, HU = slope · stored + intercept, and both models on the device."""
 
     slices: np.ndarray
@@ -93,7 +93,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PipelineMeasurements:
     """What was measured of all modes.
 
     rates           bursts of all slices, a row for each mode
@@ -147,7 +147,7 @@ class SlicePipeline:
     spans  if a list is given, what each stage and model does when is appended, except inside a CUDA graph
     """
 
-    def __init__(self, mode: PipelineMode, workload: Workload, spans: list[Span] | None = None) -> None:
+    def __init__(self, mode: PipelineMode, workload: SliceWorkload, spans: list[Span] | None = None) -> None:
         options = {} if mode.runner is Graphed else {"spans": spans}
         self.mode, self._slope, self._intercept, self._spans = mode, workload.slope, workload.intercept, spans
         self._runner = mode.runner(workload.models, workload.device, mode.limit, **options)
@@ -202,8 +202,8 @@ class SlicePipeline:
 
 
 def measure(
-    workload: Workload, served: Sequence[PipelineMode], samples: int, plan: Sequence[tuple[float, int, Sequence[str]]]
-) -> Measured:
+    workload: SliceWorkload, served: Sequence[PipelineMode], samples: int, plan: Sequence[tuple[float, int, Sequence[str]]]
+) -> PipelineMeasurements:
     """All modes side by side: bursts in turns, services of batches, traffic as planned, and one burst as spans.
 
     plan  loads, each with its number of requests and the names of the modes that get them
@@ -221,7 +221,7 @@ def measure(
             for name in names
         ]
         spans = {mode.name: spans_of(mode, workload) for mode in served if mode.name != GRAPH}
-    return Measured(rates, gains, farthest, services, known, traffic, spans)
+    return PipelineMeasurements(rates, gains, farthest, services, known, traffic, spans)
 
 
 def throughputs(
@@ -300,7 +300,7 @@ def under_traffic(
     )
 
 
-def spans_of(mode: PipelineMode, workload: Workload) -> list[dict]:
+def spans_of(mode: PipelineMode, workload: SliceWorkload) -> list[dict]:
     """Which stage worked when in one burst of six slices, as rows for a Gantt chart.
 
     A first burst warms up; of three more the shortest is taken, in which other work of the machine disturbed least.
