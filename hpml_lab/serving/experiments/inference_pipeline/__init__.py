@@ -133,7 +133,7 @@ def draw(result: Result):
         xlim=(0, None),
         xlabel="load (1: what one stream serves)",
         ylabel="p95 of the latency (ms)",
-        title="PipelineMeasurements and simulated",
+        title="Measured and simulated",
     )
     style.label_log_axis(loads.yaxis, "{x:g}")
     loads.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
