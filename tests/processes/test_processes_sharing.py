@@ -13,12 +13,12 @@ import torch
 from hpml_lab import processes
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes.experiments import exchange
 from hpml_lab.processes.experiments import producer_consumer as relay_experiment
 from hpml_lab.processes.experiments import tensor_queues as queues_experiment
-from hpml_lab.processes.experiments.exchange import Exchange, RouteRate, Throughput, crossover_kilobytes
 from hpml_lab.processes.experiments.producer_consumer import RelayRow
 from hpml_lab.processes.experiments.start_cost import safe_methods
+from hpml_lab.processes.experiments.tensor_queues import exchange
+from hpml_lab.processes.experiments.tensor_queues.exchange import Exchange, RouteRate, Throughput, crossover_kilobytes
 from hpml_lab.processes.lessons.messages import ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.lessons.shared_memory_ring import SHM, Ring
 from hpml_lab.processes.tools import segments

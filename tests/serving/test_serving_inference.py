@@ -12,24 +12,23 @@ from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.serving.experiments import inference_pipeline as module
-from hpml_lab.serving.experiments.inference_pipeline import inference_pipeline, measuring, modes_in_time
-from hpml_lab.serving.experiments.inference_pipeline.measuring import (
-    BITWISE,
-    LatencyAtLoad,
-    PipelineThroughput,
-    fit_service,
-    models_of,
-)
+from hpml_lab.serving.experiments.inference_pipeline import inference_pipeline, modes_in_time
 from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     BATCHED,
+    BITWISE,
     GRAPH,
     ONE_STREAM,
-    Graphed,
+    BatchService,
+    LatencyAtLoad,
     PipelineMode,
+    PipelineThroughput,
     SlicePipeline,
+    SliceWorkload,
     modes,
+    service_models_of,
 )
-from hpml_lab.serving.experiments.inference_pipeline.queue_theory import theory_and_ticks
+from hpml_lab.serving.experiments.inference_pipeline.queue_theory import fit_service, theory_and_ticks
+from hpml_lab.serving.experiments.inference_pipeline.runners import Graphed, without_tf32
 from hpml_lab.serving.experiments.slice_stages import SIDE, postprocess, preprocess, slice_models
 
 CPU = torch.device("cpu")
@@ -55,7 +54,7 @@ def plain(slices, models):
 
 @pytest.mark.parametrize("mode", modes(choose_device("cpu"), 4), ids=lambda mode: mode.name)
 def test_every_mode_gives_the_answers_of_plain_calls(mode, slices, models, plain):
-    with one_thread(), SlicePipeline(mode, models, CPU) as pipeline:
+    with one_thread(), SlicePipeline(mode, SliceWorkload(slices, models, CPU)) as pipeline:
         answers = pipeline.burst(slices)
     assert len(answers) == len(plain)
     for answer, expected in zip(answers, plain, strict=True):
@@ -66,7 +65,7 @@ def test_every_mode_gives_the_answers_of_plain_calls(mode, slices, models, plain
 
 def test_a_bad_slice_gets_its_error_with_the_stage_and_the_others_are_answered(slices, models, plain):
     for mode in modes(choose_device("cpu"), 4):
-        with one_thread(), SlicePipeline(mode, models, CPU) as pipeline:
+        with one_thread(), SlicePipeline(mode, SliceWorkload(slices, models, CPU)) as pipeline:
             futures = [pipeline.submit(stored) for stored in (slices[0], slices[1, :20], slices[2])]
             with pytest.raises(LabError, match=r"stage '(all|preprocess)' failed.*\(20, 80\) cannot be preprocessed"):
                 futures[1].result(timeout=60)
@@ -106,8 +105,8 @@ def test_a_line_through_service_times_has_no_negative_part():
     for seconds in ([0.001, 0.003, 0.009, 0.03], [0.01, 0.009, 0.008, 0.007]):
         a, b = fit_service([1, 2, 4, 8], seconds)
         assert a >= 0 and b > 0
-    services = [measuring.BatchService(n, 8.0 + n, 8.0 + n, 8.0 / n + 1) for n in (1, 2, 4, 8)]
-    known = models_of(services, 8)
+    services = [BatchService(n, 8.0 + n, 8.0 + n, 8.0 / n + 1) for n in (1, 2, 4, 8)]
+    known = service_models_of(services, 8)
     assert known[ONE_STREAM].capacity == pytest.approx(1 / 0.009) and known[BATCHED].capacity == pytest.approx(500)
 
 
@@ -150,7 +149,7 @@ def test_claims_fail_where_outputs_differ_or_requests_are_lost(result):
         throughput, rows=[dataclasses.replace(row, outputs="1e-3 apart") for row in throughput.rows]
     )
     wrong.tables[1] = dataclasses.replace(traffic, rows=[dataclasses.replace(row, failed=1) for row in traffic.rows])
-    module.judge(wrong, {}, 1.0, models_of(result.rows(measuring.BatchService), 2))
+    module.judge(wrong, {}, 1.0, service_models_of(result.rows(BatchService), 2))
     failing = [claim.text.split()[0] for claim in [*wrong.claims, *wrong.checks] if claim.exact and not claim.holds]
     assert failing == ["Without", "Every"]
 
@@ -158,7 +157,7 @@ def test_claims_fail_where_outputs_differ_or_requests_are_lost(result):
 def test_within_float32_without_tf32_cudnn_s_other_settings_can_be_read_and_set():
     cudnn = torch.backends.cudnn
     before = cudnn.allow_tf32, cudnn.deterministic
-    with module.without_tf32():
+    with without_tf32():
         assert not cudnn.allow_tf32
         with cudnn.flags(enabled=True, deterministic=True, allow_tf32=True):
             assert cudnn.allow_tf32 and cudnn.deterministic
@@ -169,10 +168,10 @@ def test_within_float32_without_tf32_cudnn_s_other_settings_can_be_read_and_set(
 @pytest.mark.cuda
 def test_streams_and_graphs_give_the_answers_of_one_stream(slices):
     device = choose_device("cuda")
-    models = slice_models(device.torch)
+    workload = SliceWorkload(slices, slice_models(device.torch), device.torch)
     found = {}
     for mode in [*modes(device, 4), PipelineMode("graphs", Graphed, limit=4)]:
-        with module.without_tf32(), SlicePipeline(mode, models, device.torch) as pipeline:
+        with without_tf32(), SlicePipeline(mode, workload) as pipeline:
             found[mode] = pipeline.burst(slices)
     first = found.pop(next(iter(found)))
     for mode, answers in found.items():

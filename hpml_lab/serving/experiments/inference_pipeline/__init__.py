@@ -1,57 +1,49 @@
 """Preprocess, two models, postprocess: one stream, overlapped, batched; and a queue on a virtual clock next to it."""
 
 import textwrap
-from contextlib import ExitStack
 
 import numpy as np
 from matplotlib.ticker import LogLocator
 
 from hpml_lab.core.show.numbers import number
 from hpml_lab.capstone import synthetic
-from hpml_lab.serving.experiments.inference_pipeline.measuring import (
-    BITWISE,
-    BatchService,
-    LatencyAtLoad,
-    PipelineThroughput,
-    ServiceModel,
-    models_of,
-    service_times,
-    spans_of,
-    throughputs,
-    under_traffic,
-    virtual_curve,
-)
-from hpml_lab.serving.experiments.inference_pipeline.queue_theory import (
-    BatchedQueue,
-    SimulatedQueue,
-    batched_queues,
-    HELD_TO,
-    queue_curves,
-    queues_by_load,
-)
 from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     AT_ONCE,
     BATCHED,
+    BITWISE,
     BOTH,
     GRAPH,
     ONE_STREAM,
     OVERLAPPED,
-    SlicePipeline,
+    BatchService,
+    LatencyAtLoad,
+    PipelineThroughput,
+    SliceWorkload,
+    measure,
     modes,
-    without_tf32,
+)
+from hpml_lab.serving.experiments.inference_pipeline.queue_theory import (
+    HELD_TO,
+    BatchedQueue,
+    SimulatedQueue,
+    batched_queues,
+    queue_curves,
+    queues_by_load,
+    virtual_curve,
 )
 from hpml_lab.serving.experiments.slice_stages import slice_models
+from hpml_lab.serving.lessons.virtual_queue import ServiceModel
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
 
 ROWS = (PipelineThroughput, LatencyAtLoad, BatchService, SimulatedQueue, BatchedQueue)  # what a saved result holds
 MAIN = 0.7  # the load at which all modes are compared
 OVERLOAD = 1.5
+PREDICTED = (ONE_STREAM, BATCHED)  # the modes that the virtual clock follows, and that get traffic at every load
 QUICK = dict(
     slices=16,
     samples=5,
@@ -123,7 +115,7 @@ def draw(result: Result):
     style.label_log_axis(shares.xaxis, "{x:g}")
     shares.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     shares.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
-    for mode, marker in ((ONE_STREAM, "o"), (BATCHED, "s")):
+    for mode, marker in zip(PREDICTED, "os", strict=True):
         curve = result.arrays["virtual"][mode]
         loads.plot(curve["load"], curve["p95"], color=COLORS[mode], label=f"{mode}, virtual clock")
         loads.axvline(result.arrays["capacity"][mode], color=COLORS[mode], linestyle=":", linewidth=1.2)
@@ -171,7 +163,7 @@ def modes_in_time(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: dict[str, ServiceModel]) -> None:
+def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, service_models: dict[str, ServiceModel]) -> None:
     """Add what the modes share, what two of them gain, and what theory and the virtual clock predict."""
     rows, traffic = result.rows(PipelineThroughput), result.rows(LatencyAtLoad)
     result.claim(
@@ -197,7 +189,7 @@ def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: di
     slow, fast = at[ONE_STREAM, OVERLOAD], at[BATCHED, OVERLOAD]
     result.measured(
         f"At {OVERLOAD} times what one stream serves, there is no steady state, and batches answer in less than half the time",
-        fast.p95 < slow.p95 / 2 and models[BATCHED].capacity > fast.rate,
+        fast.p95 < slow.p95 / 2 and service_models[BATCHED].capacity > fast.rate,
         f"p95 {number(slow.p95, 3)} ms and {number(fast.p95, 3)} ms",
     )
     apart = [max(row.p50 / row.virtual_p50, row.virtual_p50 / row.p50) for row in traffic if row.steady == "yes"]
@@ -218,35 +210,22 @@ def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: di
 @experiment("inference-pipeline", lecture="L1", notebook="20_serving", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def inference_pipeline(params: Params) -> Result:
     """Two models between pre- and postprocessing: one stream, overlapped, batched; latency from the moment due."""
-    device = params.device.torch
-    scan = synthetic(0)
+    scan, device = synthetic(0), params.device.torch
     middle = len(scan.stored) // 2 - params.slices // 2
     slices = scan.stored[middle : middle + params.slices]
-    models = slice_models(device)
-    scale = {"slope": scan.slope, "intercept": scan.intercept}
-    chosen = modes(params.device, params.limit)
-    with ExitStack() as running:
-        running.enter_context(without_tf32())
-        pipelines = {mode.name: running.enter_context(SlicePipeline(mode, models, device, **scale)) for mode in chosen}
-        rates, gains, farthest = throughputs(pipelines, slices, params.samples)
-        services = service_times(pipelines[BATCHED], slices, params.samples)
-        known = models_of(services, params.limit)
-        capacity = known[ONE_STREAM].capacity
-        traffic = []
-        for load, requests in progress(params.traffic, "traffic"):
-            for name, pipeline in pipelines.items():
-                if params.every_mode or load == MAIN or name in (ONE_STREAM, BATCHED):
-                    traffic.append(under_traffic(pipeline, slices, load, capacity, requests, known.get(name)))
-        spans = {}
-        for mode in chosen:
-            if mode.name != GRAPH:
-                recorded: list = []
-                spans[mode.name] = spans_of(SlicePipeline(mode, models, device, **scale, spans=recorded), recorded, slices[:6])
+    served = modes(params.device, params.limit)
+    plan = [
+        (load, requests, [mode.name for mode in served if params.every_mode or load == MAIN or mode.name in PREDICTED])
+        for load, requests in params.traffic
+    ]
+    workload = SliceWorkload(slices, slice_models(device), device, scan.slope, scan.intercept)
+    found = measure(workload, served, params.samples, plan)
+    known, capacity = found.service_models, found.service_models[ONE_STREAM].capacity
     result = Result(
         [
-            Table(f"Throughput: {len(slices)} slices that wait from the start", rates),
-            Table("Latency under Poisson traffic, from the moment due", traffic),
-            Table("Service of a batch, all stages in one thread", services),
+            Table(f"Throughput: {len(slices)} slices that wait from the start", found.rates),
+            Table("Latency under Poisson traffic, from the moment due", found.traffic),
+            Table("Service of a batch, all stages in one thread", found.services),
             Table(
                 f"Virtual clock: M/D/1, {params.seeds} traces of {params.queue_requests:,} requests",
                 queues_by_load(params.queue_loads, params.queue_requests, params.seeds),
@@ -254,14 +233,14 @@ def inference_pipeline(params: Params) -> Result:
             Table("Virtual clock: batches of n in 8 + n ms", batched_queues(params.batched_requests)),
         ],
         arrays={
-            "spans": spans,
+            "spans": found.spans,
             "virtual": {name: virtual_curve(model, capacity, params.batched_requests) for name, model in known.items()},
             "capacity": {name: model.capacity / capacity for name, model in known.items()},
             "queue curves": queue_curves(params.batched_requests),
             "service": [known[BATCHED].base, known[BATCHED].per_request],
         },
     )
-    judge(result, gains, farthest, known)
+    judge(result, found.gains, found.farthest, known)
     if not params.device.is_cuda:
         what = "streams and graphs are a GPU's; on this CPU the models run in threads"
         result.notes.append(NO_CUDA.format(what=what, slug="inference-pipeline"))

@@ -1,5 +1,6 @@
-"""What the theory of queues says, next to the virtual clock: rows that are the same on every machine."""
+"""The theory of queues next to the virtual clock, the same on every machine; and a measured server on that clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,8 +8,16 @@ import numpy as np
 from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.serving.lessons.traffic import percentiles
-from hpml_lab.serving.lessons.virtual_queue import batch_capacity, md1_sojourn, poisson_ticks, request_ticks, simulate
+from hpml_lab.serving.lessons.traffic import due_times, percentiles
+from hpml_lab.serving.lessons.virtual_queue import (
+    TICKS_PER_SECOND,
+    ServiceModel,
+    batch_capacity,
+    md1_sojourn,
+    poisson_ticks,
+    request_ticks,
+    simulate,
+)
 
 SERVICE = 1_000  # ticks of the queue without batches
 MS = 1_000  # ticks a millisecond
@@ -74,6 +83,46 @@ def batched_queues(requests: int) -> list[BatchedQueue]:
     return rows
 
 
+def queue_curves(requests: int) -> dict[str, dict[str, list[float]]]:
+    """p99 in ms by rate, up to 0.97 of each limit's capacity."""
+    found = {}
+    for limit in LIMITS:
+        capacity = float(batch_capacity(limit, BASE, PER_REQUEST)) * MS
+        rates = [share * capacity for share in np.linspace(0.05, 0.97, 16).tolist()]
+        traces = [simulate(poisson_ticks(rate / MS, requests), BASE, PER_REQUEST, limit=limit) for rate in rates]
+        found[str(limit)] = {"rate": rates, "p99": [percentiles(trace.sojourns / MS, (99,))[0] for trace in traces]}
+    return found
+
+
+# ---- a server that was measured --------------------------------------------------------------------------------------
+
+
+def fit_service(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Least squares for a + b·n, both at least 0; relative errors count, so that small batches matter as much as large ones."""
+    sizes, seconds = np.array(sizes, dtype=float), np.array(seconds, dtype=float)
+    design = np.stack([np.ones_like(sizes), sizes], axis=1) / seconds[:, None]
+    a, b = np.linalg.lstsq(design, np.ones_like(sizes), rcond=None)[0]
+    if a < 0:
+        return 0.0, float((1 / (sizes / seconds)).mean())
+    if b <= 0:  # measurements of a machine with other work may say anything
+        return 0.0, float(seconds[-1] / sizes[-1])
+    return float(a), float(b)
+
+
+def virtual_latencies(model: ServiceModel, due: np.ndarray) -> tuple[float, float]:
+    """p50 and p95 in ms of requests that are due at these seconds, served on the virtual clock."""
+    trace = model.trace(np.rint(due * TICKS_PER_SECOND).astype(np.int64))
+    p50, p95 = percentiles(trace.sojourns, (50, 95))
+    return 1e3 * p50 / TICKS_PER_SECOND, 1e3 * p95 / TICKS_PER_SECOND
+
+
+def virtual_curve(model: ServiceModel, one_stream: float, requests: int) -> dict[str, list[float]]:
+    """p50 and p95 in ms by load, up to 0.97 of the model's capacity; load 1 is what one stream serves."""
+    loads = (np.linspace(0.05, 0.97, 20) * model.capacity / one_stream).tolist()
+    p50, p95 = zip(*(virtual_latencies(model, due_times(load * one_stream, requests)) for load in loads), strict=True)
+    return {"load": loads, "p50": list(p50), "p95": list(p95)}
+
+
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
 
@@ -110,14 +159,3 @@ def theory_and_ticks(result: Result):
     windows.set(xlabel="rate (requests/ms)", ylabel="latency (ms)", ylim=(0, None), title="Up to 8: what a window costs")
     windows.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
     return figure
-
-
-def queue_curves(requests: int) -> dict[str, dict[str, list[float]]]:
-    """p99 in ms by rate, up to 0.97 of each limit's capacity."""
-    found = {}
-    for limit in LIMITS:
-        capacity = float(batch_capacity(limit, BASE, PER_REQUEST)) * MS
-        rates = [share * capacity for share in np.linspace(0.05, 0.97, 16).tolist()]
-        traces = [simulate(poisson_ticks(rate / MS, requests), BASE, PER_REQUEST, limit=limit) for rate in rates]
-        found[str(limit)] = {"rate": rates, "p99": [percentiles(trace.sojourns / MS, (99,))[0] for trace in traces]}
-    return found

@@ -9,7 +9,7 @@ import torch
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.processes.experiments.exchange import RouteRate, crossover_kilobytes, measure_throughput
+from hpml_lab.processes.experiments.tensor_queues.exchange import RouteRate, crossover_kilobytes, measure_throughput
 from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.lessons.shared_memory_ring import SHM
