@@ -26,8 +26,8 @@ NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
 
 @pytest.fixture(scope="module")
-def results():
-    return {name: getattr(adaptive, name)("quick", device="cpu") for name in NAMES}
+def results(ran):
+    return {name: ran(name.replace("_", "-")) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
