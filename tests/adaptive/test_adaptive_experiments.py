@@ -155,8 +155,8 @@ def test_nadam_turns_early_only_while_its_momentum_is_low():
         assert (went_back.index(True) + 1 == 1) == sooner
 
 
-def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture():
-    result = replace(adaptive.optimizer_lab, quick=dict(steps=10))("quick", device="cpu")
+def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture(ran):
+    result = ran("optimizer-lab")
     assert result and result.figure() is None
 
 
