@@ -102,6 +102,7 @@ def test_xor_draws_a_seed_that_learns_and_the_slowest(results, same_picture, as_
     drawn = [nets.xor_surfaces(result, which) for which in ("median", "slowest")]
     assert [len(picture.figure.axes) for picture in drawn] == [5, 5] and "four epochs" in drawn[0].caption
     assert as_shown(result, drawn[0].figure, nets.xor_surfaces)
+    assert not as_shown(result, result.figure(), nets.xor_surfaces), "it sees another figure"
     assert not same_picture(drawn[0].figure, drawn[1].figure)
 
 
