@@ -26,8 +26,8 @@ NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
 
 @pytest.fixture(scope="module")
-def results():
-    return {name: getattr(adaptive, name)("quick", device="cpu") for name in NAMES}
+def results(ran):
+    return {name: ran(name.replace("_", "-")) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -155,8 +155,8 @@ def test_nadam_turns_early_only_while_its_momentum_is_low():
         assert (went_back.index(True) + 1 == 1) == sooner
 
 
-def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture():
-    result = replace(adaptive.optimizer_lab, quick=dict(steps=10))("quick", device="cpu")
+def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture(ran):
+    result = ran("optimizer-lab")
     assert result and result.figure() is None
 
 

@@ -57,11 +57,12 @@ def run(name, device="cpu"):
 
 
 @pytest.fixture(scope="module")
-def results():
-    """Every experiment once; compiling, which takes seconds and a compiler, has a test of its own."""
+def results(ran):
+    """Every experiment; of compiling, which pays on no machine for certain, the times are known."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dynamic_graph, "compile_gelu", lambda *_: (COMPILED, "2 times as fast"))
-        return {name: run(name) for name in SMALL}
+        known = run("dynamic_graph")
+    return {name: known if name == "dynamic_graph" else ran(name.replace("_", "-")) for name in SMALL}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_the_dead_code_of_the_slides_is_run_and_its_errors_shown(results):
 
 def test_gradchecks_table_has_no_gaps(results):
     result = results["gradcheck"]
-    assert len(result.rows(CheckedFunction)) == 7 and [row.elements for row in result.rows(CheckCost)] == [1, 100]
+    assert len(result.rows(CheckedFunction)) == 7 and [row.elements for row in result.rows(CheckCost)] == [1, 10, 100]
     assert all(cell is not None for table in result.tables for row in table.cells() for cell in row)
 
 
@@ -168,17 +169,17 @@ def test_a_checks_cost_is_in_plain_passes_and_has_the_noise_of_a_plain_pass():
     "name, draw, curves",
     [("backprop_by_hand", "loss_curves", 2), ("requires_grad", "accumulation", 0), ("dynamic_graph", "break_even", 2)],
 )
-def test_further_figures_are_drawn_from_the_saved_result_too(results, name, draw, curves, tmp_path, same_picture):
+def test_further_figures_are_drawn_from_the_saved_result_too(results, name, draw, curves, tmp_path, as_shown):
     function = getattr(autograd, draw)
-    run_picture, saved_picture = function(results[name]), function(load_result(results[name].save(tmp_path)))
-    assert same_picture(run_picture.figure, saved_picture.figure)
-    assert sum(len(axes.lines) for axes in run_picture.figure.axes) == curves
-    assert len(run_picture.caption) > 40
+    picture = function(load_result(results[name].save(tmp_path)))
+    assert as_shown(results[name], picture.figure, function)
+    assert sum(len(axes.lines) for axes in picture.figure.axes) == curves
+    assert len(picture.caption) > 40
 
 
 def test_the_losses_of_every_epoch_are_kept(results):
     rows = results["backprop_by_hand"].rows(TrainedNet)
-    assert [len(row.losses) for row in rows] == [1000, 12] and all(row.final_loss == row.losses[-1] for row in rows)
+    assert [len(row.losses) for row in rows] == [2000, 14] and all(row.final_loss == row.losses[-1] for row in rows)
 
 
 def test_where_nothing_can_be_compiled_the_run_says_how_to_fix_it(monkeypatch, tmp_path):
@@ -206,13 +207,17 @@ def test_where_there_is_no_graphviz_the_run_says_so(monkeypatch):
     assert result and any("No graphviz here" in note for note in result.notes)
 
 
-def test_compiling_is_right_and_counted_in_seconds():
+def test_compiling_is_right_and_counted_in_seconds(ran, monkeypatch):
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler")
-    threads = torch.get_num_threads()
-    cost, gain = dynamic_graph.compile_gelu(1 << 12, torch.device("cpu"))
+    result = ran("dynamic-graph")
+    [cost] = result.rows(CompileCost)
+    [gain] = [claim.measured for claim in result.claims if claim.text.startswith("A compiled call is faster")]
     assert cost.largest_difference < 1e-5
     assert min(cost.first, cost.latency, cost.eager, cost.compiled, cost.gain) > 0 and cost.interval in gain
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    threads = torch.get_num_threads()
+    dynamic_graph.compile_gelu(1 << 12, torch.device("cpu"))
     assert torch.get_num_threads() == threads, "the number of threads is put back"
 
 

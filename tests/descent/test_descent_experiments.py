@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from hpml_lab import descent
-from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.timing.clock import Timing
 from hpml_lab.descent.experiments.learning_rate import DROPS, SCHEDULES, schedule_factor
 from hpml_lab.descent.experiments.path_measures import steps_to_a_millionth
@@ -32,8 +31,8 @@ NAMES = list(PICTURES)
 
 
 @pytest.fixture(scope="module")
-def results():
-    return {name: getattr(descent, name)("quick", device="cpu") for name in NAMES}
+def results(ran):
+    return {name: ran(name.replace("_", "-")) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,12 +41,11 @@ def test_every_experiment_is_sound(results, name, sound):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_further_figure_is_that_of_the_file_and_readable(results, name, same_picture, tmp_path):
+def test_every_further_figure_is_that_of_the_file_and_readable(results, name, as_shown):
     result = results[name]
-    loaded = load_result(result.save(tmp_path))
     for draw in (getattr(descent, picture) for picture in PICTURES[name]):
-        here, from_file = draw(result), draw(loaded)
-        assert same_picture(here.figure, from_file.figure) and len(here.caption) > 40
+        here = draw(result)
+        assert as_shown(result, here.figure, draw) and len(here.caption) > 40
         assert here.figure.get_size_inches()[0] <= 9
         panels = [axes for axes in here.figure.axes if axes.get_label() != "<colorbar>"]
         assert len(panels) <= (16 if draw is descent.paths_on_surfaces else 4)

@@ -99,8 +99,8 @@ def test_more_ranks_than_cores_are_said(monkeypatch):
     assert "4 ranks share 2 cores" in placement.crowded(4)[0]
 
 
-def test_the_experiment_is_sound(sound):
-    result = module.scaling("quick")
+def test_the_experiment_is_sound(ran, sound):
+    result = ran("scaling")
     sound(result)
     line, drawn_out = pictures.all_reduce_fit(result).figure.axes
     assert line.get_ylabel() == "all-reduce in ms"

@@ -20,8 +20,8 @@ SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), work
 
 
 @pytest.fixture(scope="module")
-def result():
-    return replace(processes.gil, quick=gil_module.QUICK | {"rounds": 1})("quick")  # the notebook runs all five rounds
+def result(ran):
+    return ran("gil")
 
 
 def test_the_experiment_is_sound(result, sound):

@@ -17,12 +17,11 @@ from hpml_lab.processes.experiments.pool import Printed, pool_squares, process_p
 from hpml_lab.processes.lessons import work
 
 METHODS = processes.safe_methods()
-small = replace(processes.process_and_pool, quick=experiment.QUICK | {"rounds": 1})  # the notebook runs all five rounds
 
 
 @pytest.fixture(scope="module")
-def result():
-    return small("quick")
+def result(ran):
+    return ran("process-and-pool")
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def test_with_known_pools_the_slower_one_is_named_and_the_fork_explained(monkeyp
         return pool.Squared([item * item for item in items], [*spans, Span("worker 0", pool.SQUARES, 1.0, 2.0)])
 
     monkeypatch.setattr(experiment, "pool_squares", known)
-    result = small("quick")
+    result = replace(processes.process_and_pool, quick=experiment.QUICK | {"rounds": 1})("quick")
     pools = {row.method: row for row in result.rows()}
     assert (pools["fork"].first_ready, pools["fork"].ready) == pytest.approx((10, 50))
     assert pools["spawn"].gain == pytest.approx(2) and pools["spawn"].verdict == "faster"

@@ -36,16 +36,13 @@ def nothing_is_left():
 
 
 @pytest.fixture(scope="module")
-def queues():
-    return replace(processes.tensor_queues, quick=dict(kib=(1, 64, 1024), seconds=0.002, rounds=2))("quick")
+def queues(ran):
+    return ran("tensor-queues")
 
 
 @pytest.fixture(scope="module")
-def relays():
-    return replace(
-        processes.producer_consumer,
-        quick=dict(items=10, seconds=0.004, slots=3, kib=16, methods=tuple(multiprocessing.get_all_start_methods()), rounds=1),
-    )("quick")
+def relays(ran):
+    return ran("producer-consumer")
 
 
 def test_both_rows_are_sound(queues, relays, sound):
@@ -56,14 +53,15 @@ def test_both_rows_are_sound(queues, relays, sound):
 def test_tensor_queues_measures_every_route_at_every_size(queues):
     assert queues, [claim for claim in queues.claims if not claim.holds]
     rows = queues.rows(RouteRate)
-    assert {(row.route, row.kilobytes) for row in rows} == {(r, kib * 1.024) for r in ROUTES for kib in (1, 64, 1024)}
+    sizes, _ = queues_experiment._sizes_that_fit([kib * queues_experiment.KIB for kib in queues_experiment.QUICK["kib"]])
+    assert {(row.route, row.kilobytes) for row in rows} == {(route, size / 1e3) for route in ROUTES for size in sizes}
     for row in rows:
         assert row.megabytes_per_second == pytest.approx(row.kilobytes * row.per_second / 1e3)
         assert row.microseconds == pytest.approx(1e6 / row.per_second)
     assert queues.here("message of a handle") < 1000
     assert {(row.route, row.kilobytes) for row in queues.rows(RouteCopies)} == {
-        (route, kilobytes) for route in ROUTES for kilobytes in (16.384, 65.536, 1048.576)
-    }, "copies are counted size by size"
+        (route, max(size, 16 * queues_experiment.KIB) / 1e3) for route in ROUTES for size in sizes
+    }, "copies are counted size by size, from 16 KiB on"
 
 
 def test_gains_are_over_the_same_routes_in_the_same_round():
@@ -89,10 +87,16 @@ def test_tensor_queues_leaves_out_what_does_not_fit_into_shared_memory(monkeypat
 
 
 def test_producer_consumer_ran_by_every_safe_start_method(relays):
-    assert relays, [claim for claim in relays.claims if not claim.holds]
-    [claim] = [claim for claim in relays.claims if "with every start method" in claim.text]
-    assert set(claim.measured.split("; ")[1].split(", ")) == set(safe_methods())
-    assert [len(rows) for rows in relays.arrays["timelines"].values()] == [40] * 4, "4 spans an item"
+    rest = tuple(set(multiprocessing.get_all_start_methods()) - set(relay_experiment.QUICK["methods"]))
+    few = dict(items=2, seconds=0.001, slots=2, kib=1, methods=rest, rounds=1)
+    methods = []
+    for result in (relays, replace(processes.producer_consumer, quick=few)("quick")):
+        assert result, [claim for claim in result.claims if not claim.holds]
+        [claim] = [claim for claim in result.claims if "with every start method" in claim.text]
+        methods += claim.measured.split("; ")[1].split(", ")
+    assert sorted(methods) == sorted(safe_methods())
+    items = relay_experiment.QUICK["items"]
+    assert [len(rows) for rows in relays.arrays["timelines"].values()] == [4 * items] * 4, "4 spans an item"
     assert all(row.most_in_ring <= row.slots for row in relays.rows(RelayRow))
 
 

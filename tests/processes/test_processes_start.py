@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import time
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -13,14 +12,14 @@ from hpml_lab.core.system.children import child_process, run_in_child
 from hpml_lab.core.system.workers import HELPERS, child_pids
 from hpml_lab.processes.experiments import start_cost
 from hpml_lab.processes.experiments.start_cost import SPAWN_WITH_TORCH, StartCost, safe_methods, start_process, start_thread
-from hpml_lab.processes.experiments.start_methods import QUICK, _gains
+from hpml_lab.processes.experiments.start_methods import _gains
 from hpml_lab.processes.lessons import held_lock
 from hpml_lab.processes.lessons.work import send_time
 
 
 @pytest.fixture(scope="module")
-def result():
-    return replace(processes.start_methods, quick=QUICK | {"starts": 2})("quick")
+def result(ran):
+    return ran("start-methods")
 
 
 def test_the_experiment_is_sound(result, sound):

@@ -4,6 +4,7 @@ import pytest
 
 from hpml_lab import start
 from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.system.device import choose_device
 from hpml_lab.start.experiments import environment as module
 from hpml_lab.start.experiments.environment import MachineFinding, NotebookFinding
 from hpml_lab.start.tools.doctor import PROBES, Notebook, Report
@@ -11,8 +12,8 @@ from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Finding
 
 
 @pytest.fixture(scope="module")
-def result():
-    return start.environment("quick", device="cpu")
+def result(ran):
+    return ran("environment")
 
 
 def test_its_exact_claims_hold_here(result):
@@ -24,8 +25,8 @@ def test_it_has_a_row_for_each_probe_and_each_notebook(result):
     found = {row.name: row.value for row in result.rows(MachineFinding)}
     assert list(found) == list(PROBES)
     assert "00_start" in [row.name for row in result.rows(NotebookFinding)]
-    device = found["device"]
-    assert device.startswith("cpu, mixed precision in ") and "it was asked for" in device
+    device, reasons = found["device"], [choose_device(name).reason for name in (None, "cpu")]
+    assert device.startswith("cpu, mixed precision in ") and any(device.endswith(f"; cpu: {reason}") for reason in reasons)
 
 
 def test_what_is_not_there_is_noted_with_its_fix(result):
@@ -51,6 +52,7 @@ def test_its_exact_claims_fail_where_python_and_torch_do_not_fit(monkeypatch):
     monkeypatch.setattr(module, "examine", lambda device: broken)
     result = start.environment("quick", device="cpu")
     assert not result
+    assert {row.name: row.value for row in result.rows(MachineFinding)}["device"] == "cpu, x; cpu: it was asked for"
     assert [claim.holds for claim in result.claims] == [False, False, False, False]
     assert result.claims[2].measured == "short: shm"
     [axes] = result.figure().axes

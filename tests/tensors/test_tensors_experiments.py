@@ -23,18 +23,12 @@ from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction,
 
 CPU = torch.device("cpu")
 
-
+# cpu-vs-gpu at sizes of a second or so, for a GPU machine
 TINY = {"copy_kib": (64, 4096), "matmul": (8, 64), "batches": (1, 2), "elements": 4096, "matvec": 64, "transfer_mib": 8}
 
 
-@pytest.fixture(scope="module")
-def small_cpu_vs_gpu():
-    """The experiment with parameters of a second or so."""
-    return replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cpu")
-
-
-def test_tensor_basics_holds_all_its_claims():
-    result = tensors.tensor_basics("quick")
+def test_tensor_basics_holds_all_its_claims(ran):
+    result = ran("tensor-basics")
     assert len(result.claims) == 6 and all(claim.holds and claim.exact for claim in result.claims)
     memory = {row.text: row.memory for row in result.rows(Expression)}
     assert memory["x[:, 1]"] == memory["x.T"] == "shared with x"
@@ -48,8 +42,8 @@ def test_tensor_basics_holds_all_its_claims():
     assert values["a * b"] == "[4.0, 10.0, 18.0]" and values["a / b"] == "[0.25, 0.4, 0.5]"
 
 
-def test_dtypes_are_those_that_the_notebook_names():
-    built = {row.text: row for row in tensors.tensor_basics("quick").rows(Construction)}
+def test_dtypes_are_those_that_the_notebook_names(ran):
+    built = {row.text: row for row in ran("tensor-basics").rows(Construction)}
     assert [row.dtype for row in built.values()] == ["torch.float32"] * 3 + [
         "torch.int64",
         "torch.float32",
@@ -85,8 +79,8 @@ def test_the_cnn_computes_the_same_on_each_device(device):
     assert output_error(device) < 1e-3
 
 
-def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs_gpu):
-    result = small_cpu_vs_gpu
+def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(ran):
+    result = ran("cpu-vs-gpu")
     assert result
     assert all(len(result.rows(kind)) >= 2 for kind in (Copy, Product, Roofline, Images)) and not result.rows(Transfer)
     assert all(row.microseconds > 0 and row.device == "cpu" for row in result.rows(Measured))
@@ -96,9 +90,9 @@ def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs
     assert any("GPU half is not measured" in note for note in result.notes)
 
 
-def test_both_experiments_are_sound(small_cpu_vs_gpu, sound):
-    sound(small_cpu_vs_gpu)
-    sound(tensors.tensor_basics("quick"))
+def test_both_experiments_are_sound(ran, sound):
+    sound(ran("cpu-vs-gpu"))
+    sound(ran("tensor-basics"))
 
 
 @pytest.mark.parametrize(

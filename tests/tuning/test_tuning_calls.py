@@ -1,7 +1,6 @@
 """The experiments conv-bias-bn, zero-grad and debug-apis, and what they are made of."""
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
@@ -42,8 +41,8 @@ def test_without_batch_norm_a_bias_does_change_the_output():
     assert torch.allclose(norm(conv(x)), norm(bare(x)), atol=1e-5)
 
 
-def test_conv_bias_bn(sound):
-    result = conv_bias_bn("quick", device="cpu")
+def test_conv_bias_bn(ran, sound):
+    result = ran("conv-bias-bn")
     sound(result)
     assert result.here("operators saved") == 20
 
@@ -58,8 +57,8 @@ def test_every_way_clears_all_gradients(way):
         assert parameter.grad is None if way == "set to None" else not parameter.grad.any()
 
 
-def test_zero_grad(sound):
-    result = zero_grad.zero_grad("quick", device="cpu")
+def test_zero_grad(ran, sound):
+    result = ran("zero-grad")
     sound(result)
     rows = result.rows(ClearedStep)
     assert [row.way for row in rows] == list(WAYS)
@@ -109,11 +108,10 @@ def test_on_a_gpu_the_kernels_of_a_step_are_counted(monkeypatch):
     assert zero_grad.filling(ran) == 66
 
 
-def test_debug_apis(sound):
-    few = dict(layers=8, samples=3, inputs=4)
-    result = replace(debug_apis, quick=debug_apis.quick | few)("quick", device="cpu")
+def test_debug_apis(ran, sound):
+    result = ran("debug-apis")
     sound(result)
-    assert not torch.is_anomaly_enabled() and all(report.off_afterwards for report in result.rows(AnomalyReport))
+    assert all(report.off_afterwards for report in result.rows(AnomalyReport))
     *_, sound_loss = result.rows(AnomalyReport)
     assert sound_loss.fault == "nothing wrong" and sound_loss.reported is None
     assert {row.tool for row in result.rows(DebugCost)} >= {"anomaly mode", "profiler", "gradcheck"}

@@ -35,17 +35,12 @@ def run(switches, dtype=torch.float64):
 
 
 SEARCH = dict(batch=1, channels=2, side=4, samples=5, shapes=2)
-LAYOUTS = channels_last.QUICK | dict(samples=3)
 SWITCHES = dict(data="digits", channels=4, blocks=1, batch=8, steps=1, samples=5)
 
 
-@pytest.mark.parametrize(
-    ("experiment", "small"),
-    zip(EXPERIMENTS, (SEARCH, LAYOUTS, SWITCHES), strict=True),
-    ids=[found.slug for found in EXPERIMENTS],
-)
-def test_the_experiment_is_sound(experiment, small, sound):
-    sound(replace(experiment, quick=small)("quick", device="cpu"))
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.slug)
+def test_the_experiment_is_sound(experiment, ran, sound):
+    sound(ran(experiment.slug))
 
 
 @contextmanager
@@ -216,8 +211,8 @@ def test_turns_alternate():
     assert "".join(order) == "ababab" and times["b"].samples == (2, 4, 6)
 
 
-def test_on_a_cpu_there_is_no_search_and_no_gain():
-    result = replace(cudnn_benchmark.cudnn_benchmark, quick=SEARCH)("quick", device="cpu")
+def test_on_a_cpu_there_is_no_search_and_no_gain(ran):
+    result = ran("cudnn-benchmark")
     assert all(row.off_ms > 0 and row.on_ms is row.gain is row.verdict is None for row in result.rows(SearchTiming))
     # A CPU's time, of another batch, is neither drawn with the lecture's nor set beside it.
     assert result.key_figures == []

@@ -191,6 +191,7 @@ def test_debugging_tools_are_timed_next_to_the_kernels_alone(monkeypatch, sound)
     monkeypatch.setattr(debug_apis, "one_sample", sample)
     result = replace(debug_apis.debug_apis, quick=debug_apis.QUICK | dict(layers=2, samples=3, fastest_of=4, inputs=2))("quick")
     sound(result)
+    assert not torch.is_anomaly_enabled()
     assert set(asked) == {(False, False, 4), (True, True, 1)}
     assert {row.net: row.kernels_ms for row in result.rows(DebugCost)} == {
         "20 small layers": 1, "ResNet-18": 1, "one layer": None

@@ -33,24 +33,23 @@ def no_compiler(monkeypatch):
         monkeypatch.setattr(module, "compiled", missing)
 
 
-def test_pointwise_fusion(sound):
-    result = POINTWISE("quick")
+def test_pointwise_fusion(ran, sound):
+    result = ran("pointwise-fusion")
     sound(result)
     kernels = {row.implementation: row.kernels for row in result.rows(GeluRun)}
     assert (kernels["formula, eager"], kernels["F.gelu"]) == (5, 1)
     assert result.here("kernels of the formula") == 5 and result.here("kernels when fused") == 1
 
 
-def test_fused_optimizers(sound):
-    result = fused_optimizers.fused_optimizers("quick")
+def test_fused_optimizers(ran, sound):
+    result = ran("fused-optimizers")
     sound(result)
     triton = [row for row in result.rows(AdamStep) if row.implementation == TRITON]
-    if result.device == "cpu":
-        assert all(row.time_us is None for row in triton), "the interpreter's time says nothing about speed"
+    assert all(row.time_us is None for row in triton), "the interpreter's time says nothing about speed"
 
 
-def test_fused_layernorm(sound):
-    sound(LAYER_NORM("quick"))
+def test_fused_layernorm(ran, sound):
+    sound(ran("fused-layernorm"))
 
 
 def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):

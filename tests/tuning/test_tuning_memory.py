@@ -213,9 +213,8 @@ def test_a_gpu_that_runs_out_of_memory_gives_all_of_it_back():
 # --- the experiments ----------------------------------------------------------------------------------------------------------
 
 
-def test_batch_size(sound):
-    smaller = dict(cpu_budget=2 << 20, samples=3)
-    result = replace(batch_size.batch_size, quick=batch_size.QUICK | smaller)("quick", device="cpu")
+def test_batch_size(ran, sound):
+    result = ran("batch-size")
     sound(result)
     rows, limits = result.rows(BatchCost), result.rows(BatchLimit)
     assert all(row.saved_autocast < row.saved_float32 for row in rows if row.batch >= 64)
@@ -296,8 +295,8 @@ def test_with_known_times_recomputing_costs_what_they_say(known_times, monkeypat
     assert values["ReLU"].mb_per_ms == output_mb / 4 == values["upsampling ×4"].mb_per_ms / 4
 
 
-def test_checkpointing(sound):
-    result = checkpointing.checkpointing("quick", device="cpu")
+def test_checkpointing(ran, sound):
+    result = ran("checkpointing")
     sound(result)
     steps = {row.checkpointed: row for row in result.rows(CheckpointedStep)}
     assert list(steps) == list(VARIANTS)
