@@ -114,7 +114,9 @@ def test_recorded_runs_of_the_package_are_not_replaced(installed):
     assert done.returncode == 2 and "--out DIR" in done.stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "the doctor of an installed wheel", files=("hatch_build.py", "hpml_lab/start/tools", "hpml_lab/core/system/paths.py")
+)
 def test_the_doctor_tells_of_this_installation(installed):
     done = installed("-m", "hpml_lab", "doctor")
     assert "00_start" in done.stdout and "make " not in done.stdout and "Traceback" not in done.stderr
@@ -146,7 +148,7 @@ def test_data_is_fetched_into_the_users_folder(installed, tmp_path):
     assert "hpml-lab" in done.stdout and "site-packages" not in done.stdout
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("kernels of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py"))
 def test_three_notebooks_run(installed):
     assert installed("-m", "hpml_lab", "notebooks", "all").returncode == 0
     for name in ("00_start", "01_tensors", "05_adaptive"):

@@ -322,6 +322,10 @@ def test_what_the_budget_cuts_short_is_not_called_a_failure(lab, monkeypatch):
     assert code == 0 and "no time left" in progress and "Not tried yet: demo-hang." in said
 
 
+@pytest.mark.environment(
+    "five interpreters and a Ctrl-C",
+    files=("hpml_lab/references.py", "hpml_lab/cli/reference.py", "hpml_lab/core/system/programs.py"),
+)
 def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
     command = [
         sys.executable,
@@ -346,6 +350,22 @@ def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
     said, progress = program.communicate(timeout=300)
     assert program.returncode == 130 and "interrupted" in progress
     assert "2 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
+
+
+@pytest.mark.usefixtures("forked")
+def test_an_interrupt_keeps_what_was_recorded_and_the_page(lab, monkeypatch):
+    """As by a Ctrl-C while the last experiment runs."""
+    run = references.run_python
+
+    def interrupted(arguments, **options):
+        if "demo-hang" in arguments:
+            raise KeyboardInterrupt
+        return run(arguments, **options)
+
+    monkeypatch.setattr(references, "run_python", interrupted)
+    code, said, progress = lab("demo-two", "demo-refuse", "demo-hang")
+    assert code == 130 and "interrupted" in progress
+    assert "1 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
 
 
 @pytest.mark.parametrize(
@@ -410,6 +430,7 @@ def test_without_a_gpu_the_cuda_tests_are_skipped_with_a_reason():
     assert run_cuda_tests("cpu", 60.0) == Outcome("tests marked cuda", "skipped", 0.0, "no CUDA GPU here")
 
 
+@pytest.mark.environment("pytest without its plugins", files=("hpml_lab/references.py",))
 def test_the_cuda_tests_are_collected_without_the_plugins_of_the_notebooks():
     """As on a GPU machine without Jupyter: no nbval, no xdist, none of the project's options."""
     files = [str(path) for path in sorted(Path(ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text()][:1]

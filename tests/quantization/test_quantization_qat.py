@@ -260,7 +260,9 @@ def test_the_lectures_lines_end_in_integer_kernels(result):
     assert row.difference < 5, "the integers stay near what was trained"
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "a C++ compiler", files=("hpml_lab/quantization/experiments/static_and_qat", "hpml_lab/core/timing/compilation.py")
+)
 @NEEDS_TORCHAO
 def test_a_compiled_graph_runs_all_layers_by_integer_operators():
     notes, x = [], images(6, 8, 1, 28, 28)
