@@ -58,6 +58,7 @@ def test_every_exact_claim_holds(kind, tmp_path):
     assert slugs and failures(kind, slugs, tmp_path) == ({}, set())
 
 
+@pytest.mark.nightly("the test above can fail")
 @pytest.mark.parametrize("kind", ["sse"])
 def test_an_older_processor_is_pretended_and_a_wrong_row_is_seen(kind, tmp_path):
     assert failures(kind, ["chain-rule", "no-such-row"], tmp_path)[0].keys() == {"no-such-row"}

@@ -66,6 +66,9 @@ def test_it_ships_notebooks_and_recorded_runs(installed):
     assert listed.count(" yes ") == len(list(REFERENCE.glob("*.json")))
 
 
+@pytest.mark.environment(
+    "a source archive, and a wheel built from it", files=("hatch_build.py", "hpml_lab/core/system/machine.py")
+)
 def test_its_version_names_the_commit_that_it_was_built_from(installed, tmp_path):
     said = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], cwd=ROOT, capture_output=True, text=True).stdout
     assert installed("-m", "hpml_lab", "--version").stdout == said

@@ -206,6 +206,9 @@ def test_where_there_is_no_graphviz_the_run_says_so(monkeypatch):
     assert result and any("No graphviz here" in note for note in result.notes)
 
 
+@pytest.mark.environment(
+    "a C++ compiler", files=("hpml_lab/autograd/experiments/dynamic_graph.py", "hpml_lab/core/timing/compilation.py")
+)
 def test_compiling_is_right_and_counted_in_seconds():
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler")

@@ -300,6 +300,7 @@ def small_shm(command, options="size=4m"):
     return full if probe.returncode == 0 else None
 
 
+@pytest.mark.environment("a namespace with a full /dev/shm", files=("hpml_lab/loading/tools", "hpml_lab/core/system"))
 @pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
 def test_a_full_shared_memory_is_reported_with_the_fix():
     before = set(Path("/dev/shm").iterdir())

@@ -1,5 +1,7 @@
 """The experiment `environment`: the doctor's report as a result."""
 
+import re
+
 import pytest
 
 from hpml_lab import start
@@ -11,8 +13,8 @@ from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Finding
 
 
 @pytest.fixture(scope="module")
-def result():
-    return start.environment("quick", device="cpu")
+def result(ran):
+    return ran("environment")
 
 
 def test_its_exact_claims_hold_here(result):
@@ -24,8 +26,7 @@ def test_it_has_a_row_for_each_probe_and_each_notebook(result):
     found = {row.name: row.value for row in result.rows(MachineFinding)}
     assert list(found) == list(PROBES)
     assert "00_start" in [row.name for row in result.rows(NotebookFinding)]
-    device = found["device"]
-    assert device.startswith("cpu, mixed precision in ") and "it was asked for" in device
+    assert re.match(r"(cpu|cuda:\d+), mixed precision in ", found["device"])
 
 
 def test_what_is_not_there_is_noted_with_its_fix(result):
@@ -48,9 +49,10 @@ def test_its_exact_claims_fail_where_python_and_torch_do_not_fit(monkeypatch):
     states = {"torchvision": MISSING, "shm": LIMITED, "cuda": MISSING}
     findings = [Finding(name, states.get(name, OK), "cpu, x", fix="do it") for name in PROBES]
     broken = Report(findings, [Notebook("00_start", MISSING, 1)])
-    monkeypatch.setattr(module, "examine", lambda device: broken)
+    asked = []
+    monkeypatch.setattr(module, "examine", lambda device: asked.append(str(device)) or broken)
     result = start.environment("quick", device="cpu")
-    assert not result
+    assert not result and asked == ["cpu"], "the device that was asked for"
     assert [claim.holds for claim in result.claims] == [False, False, False, False]
     assert result.claims[2].measured == "short: shm"
     [axes] = result.figure().axes
