@@ -107,7 +107,8 @@ def marked_files(path: str) -> set[str]:
     calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
     marks = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "environment"]
     named = {name for mark in marks for given in mark.keywords for name in ast.literal_eval(given.value)}
-    return {file for name in named for file in [name, *python_files(ROOT / name)]}
+    inside = [relative(file) for name in named for file in (ROOT / name).rglob("*") if "__pycache__" not in file.parts]
+    return {*named, *inside}
 
 
 def used_by_a_test(path: str) -> set[str]:

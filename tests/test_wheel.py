@@ -105,6 +105,9 @@ def test_the_template_is_written_out_and_what_is_there_is_kept(installed):
         assert (installed.work / "job" / name).read_bytes() == (lessons / name).read_bytes()
 
 
+@pytest.mark.environment(
+    "run and report of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py", "hpml_lab/cli/report.py")
+)
 def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):
     done = installed("-m", "hpml_lab", "run", "zero-grad", "--size", "quick")
     assert done.returncode == 0 and (installed.work / "results" / "zero-grad.json").is_file(), done.stderr
@@ -112,6 +115,9 @@ def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):
     assert list((installed.work / "results").glob("*.html"))
 
 
+@pytest.mark.environment(
+    "a command of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py", "hpml_lab/cli/reference.py")
+)
 def test_recorded_runs_of_the_package_are_not_replaced(installed):
     done = installed("-m", "hpml_lab", "reference", "zero-grad")
     assert done.returncode == 2 and "--out DIR" in done.stderr

@@ -386,6 +386,11 @@ def test_a_folder_that_cannot_be_one_is_reported_before_anything_runs(lab, demo,
     assert not (demo / "runs.txt").exists()
 
 
+def test_an_installed_package_does_not_replace_its_own_recorded_runs(monkeypatch, capsys):
+    monkeypatch.setattr("hpml_lab.core.system.paths.CHECKOUT", False)
+    assert cli.main(["reference", "zero-grad"]) == 2 and "--out DIR" in capsys.readouterr().err
+
+
 def test_a_device_that_does_not_exist_is_wrong_input():
     with pytest.raises(LabError, match="'cuda:99' was asked for"):
         device_and_machine("cuda:99")
