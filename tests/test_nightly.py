@@ -31,7 +31,7 @@ def test_a_mark_has_a_reason_and_files_whose_change_runs_the_test(path, mark):
     assert files and isinstance(files, tuple), f"{path}:{mark.lineno}: name the files that can break the test: files=(…, )"
     for name in files:
         assert (ROOT / name).exists(), f"{path}:{mark.lineno}: {name} is gone: name the file or the folder that took its place"
-        assert name in plan.marked_files(path), f"`--changed` does not read {name} of {path}: see `marked_files` of plan.py"
+        assert name in plan.used_by_a_test(path), f"`--changed` does not read {name} of {path}: see `marked_files` of plan.py"
 
 
 def test_every_mark_is_called():
