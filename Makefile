@@ -1,7 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env lab test bench nightly outputs site colab lock clean
+# The commit of the last push; without one, what is not committed.
+REV ?= $(shell git rev-parse --quiet --verify '@{push}' || git rev-parse --quiet --verify origin/HEAD || echo HEAD)
+
+.PHONY: env lab topic check lint test bench nightly outputs site colab lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
@@ -9,14 +12,24 @@ env:
 lab:  ## open the workbook in JupyterLab
 	@$(PYTHON) bootstrap.py lab $(ARGS)
 
-test:  ## every test, and every notebook by nbval at quick size
+topic: env  ## one topic: make topic T=nets runs its notebook, tests and exercises, and the house test
+	@test -n "$(T)" || { echo 'Which one? make topic T=nets, or T=nets,race'; exit 2; }
+	@$(BIN)/python -m pytest -n auto --topics $(T) $(ARGS)
+
+check: lint  ## what the changes since the last push can break: make check REV=HEAD~3 for another start
+	@$(BIN)/python -m pytest -n auto --changed $(REV) $(ARGS)
+
+lint: env  ## style and format
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+test:  ## everything but the nightly tests, every notebook at quick size too
 	@$(PYTHON) bootstrap.py test $(ARGS)
 
 bench: env  ## what the fast paths gain, as ratios taken in one run
 	@for file in tests/bench_*.py; do $(BIN)/python $$file; done
 
-nightly: env  ## the long tests
-	@$(BIN)/python -m pytest -n auto tests -m nightly $(ARGS)
+nightly: env  ## everything
+	@$(BIN)/python -m pytest -n auto -m "nightly or not nightly" $(ARGS)
 
 outputs: env  ## run the notebooks and store their outputs, cleaned
 	@$(BIN)/python tests/store_outputs.py $(ARGS)

@@ -10,8 +10,10 @@ import functools
 import json
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
+
+from IPython.core.inputtransformer2 import TransformerManager
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "hpml_lab"
@@ -73,16 +75,31 @@ def experiment_files() -> dict[str, str]:
     return {slug: relative(path) for slug, path in files.items() if path.is_file() and path.name != path.parent.name}
 
 
+def attributes(nodes: list[ast.AST]) -> dict[str, set[str]]:
+    """{name: the attributes that a module takes of it} of the names of which it takes nothing but attributes."""
+    found, plain = defaultdict(set), Counter()
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found[node.value.id].add(node.attr)
+            plain[node.value.id] -= 1
+        elif isinstance(node, ast.Name):
+            plain[node.id] += 1
+    return {name: names for name, names in found.items() if not plain[name]}
+
+
 def used(tree: ast.Module, strings: bool = False) -> set[str]:
     """The files that a module imports, anywhere in it; with `strings`, also those that its strings name."""
-    found = set()
-    for node in ast.walk(tree):
+    found, nodes = set(), list(ast.walk(tree))
+    taken = attributes(nodes)
+    for node in nodes:
         if isinstance(node, ast.Import):
             found |= {file_of(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (door := file_of(node.module or "")):
             for alias in node.names:
                 if inner := file_of(f"{node.module}.{alias.name}"):
-                    found.add(inner)
+                    names = taken.get(alias.asname or alias.name, {""})
+                    known = offered(inner) if inner.endswith("__init__.py") else {}
+                    found |= {known[name] for name in names} | {f"{inner}:names"} if names <= known.keys() else {inner}
                 elif door.endswith("__init__.py") and alias.name in offered(door):
                     found |= {offered(door)[alias.name], f"{door}:names"}
                 else:
@@ -120,12 +137,12 @@ def used_by_a_test(path: str) -> set[str]:
 
 
 def used_by_a_notebook(path: str) -> set[str]:
-    """What the cells of a notebook import, and its topic's modules but for the exercises."""
+    """What the cells of a notebook use, and its topic's modules but for the exercises."""
     cells = json.loads((ROOT / path).read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    lines = [line for line in text.splitlines() if re.match(r"(from|import) [^(]+$", line)]
-    found = used(ast.parse("\n".join(lines))) | set(python_files(PACKAGE / topic_of(path)))
-    return {file for file in found if not NOT_OF_A_NOTEBOOK.match(file)}
+    code = [TransformerManager().transform_cell("".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+    found = used(ast.parse("\n".join(code)))  # magics are calls now
+    own = {file for file in python_files(PACKAGE / topic_of(path)) if not file.endswith(f"{topic_of(path)}/__init__.py")}
+    return {file for file in found | own if not NOT_OF_A_NOTEBOOK.match(file)}
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import 
     NETWORK,
     PREPARATION,
     ROUNDED,
+    SAME_BITS,
     applicable,
     difference_of,
     next_change,
@@ -210,6 +211,11 @@ def test_a_change_alters_detections_by_no_more_than_it_promises(switch, detected
 def test_without_switches_the_pipeline_is_the_first_script(network, chest, detected):
     with one_thread():
         assert np.array_equal(slow_stages.find_nodules(chest, network), detected())
+
+
+def test_what_the_first_script_finds_is_found_sooner_with_all_changes_that_keep_every_bit(detected):
+    assert str(SAME_BITS) == "components, transforms, bytes, windows"
+    assert np.array_equal(detected(), detected(**{name: on for name, on in vars(SAME_BITS).items() if on is True}))
 
 
 def test_a_classifier_answers_for_the_patient_last(network, chest):

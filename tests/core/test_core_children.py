@@ -338,3 +338,17 @@ def test_the_parent_hears_at_the_end_what_came_while_its_children_started(thread
         over.set()
         signal.signal(signal.SIGINT, kept)
     assert (inside, heard) == ([], ["interrupt"]) and signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
+def test_children_are_shielded_from_any_thread_and_the_handler_stays():
+    before, entered = signal.getsignal(signal.SIGINT), []
+
+    def shielded():
+        with shield_children_from_sigint():
+            entered.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    thread = threading.Thread(target=shielded)
+    thread.start()
+    thread.join()
+    assert entered == [True] and signal.getsignal(signal.SIGINT) is before

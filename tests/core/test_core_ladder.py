@@ -79,3 +79,20 @@ def test_turns_end_early_where_a_gain_is_clear_and_a_placebo_is_the_same_code_on
     small = gain_in_turns(*seconds_of([1.035, 1.0, 1.06, 0.98, 1.03, 1.05], [1.0] * 5, turns=5))
     assert small.verdict == "within noise", "the placebo gains as much"
     assert gain_in_turns(*seconds_of([1.1] * 6, [1.0] * 5, turns=5)).faster
+
+
+def test_several_programs_take_turns_with_the_same_runs_of_the_first_until_each_gain_is_clear():
+    ran, seconds = [], {"a": 4.0, "b": 1.0, "c": 3.9}
+
+    def work(name):
+        def run():
+            ran.append(name)
+            return seconds[name]
+
+        return run
+
+    a, b, c = in_turns(*map(work, "abc"), turns=5, seconds=float)
+    assert "".join(ran) == "a" + 5 * "bca", "c gains too little to end early"
+    assert (a, b, c) == ([4.0] * 6, [1.0] * 5, [3.9] * 5)
+    seconds["c"] = 2.0
+    assert [len(samples) for samples in in_turns(*map(work, "abc"), turns=5, seconds=float)] == [4, 3, 3]

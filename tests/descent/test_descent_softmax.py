@@ -5,6 +5,7 @@ import torch
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.descent.lessons import softmax_regression as softmax
+from hpml_lab.descent.lessons.minibatch_descent import evaluation_steps
 
 
 @pytest.fixture
@@ -61,3 +62,12 @@ def test_missing_mnist_is_reported_and_replaced(monkeypatch):
     assert name == "digits" and "no MNIST here" in notes[0]
     assert x.shape == (100, 65) and y.shape == (100, 10) and (x[:, -1] == 1).all() and (y.sum(1) == 1).all()
     assert softmax.real_data("digits", torch.device("cpu"))[3] == []
+
+
+@pytest.mark.parametrize("updates", [1, 10, 1000, 3000])
+def test_losses_are_evaluated_eight_times_a_decade_up_to_the_last_update(updates):
+    steps = evaluation_steps(updates)
+    assert steps[:2] == [0, 1] and steps[-1] == updates
+    later = [step for step in steps if step >= 10]
+    assert all(b / a <= 10 ** (1 / 8) * 1.06 for a, b in zip(later, later[1:], strict=False)), "without a gap before the end"
+    assert sum(100 <= step < 1000 for step in steps) == (8 if updates >= 1000 else 0)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from hpml_lab.core.experiment import Params, Result
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.data import load
+from hpml_lab.data import DataSet, load
 from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, ImageRows, images, ordinary_net
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import (
     FIRST_SEED,
@@ -105,6 +105,18 @@ def test_images_are_normalized_and_digits_stand_in_for_mnist(without_mnist):
     assert abs(found.x.mean()) < 1e-5 and abs(found.x.std() - 1) < 1e-5
 
 
+def test_images_larger_than_the_side_are_means_of_their_pixels_and_a_note_says_so(monkeypatch):
+    made = torch.rand(6, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    data = DataSet("mnist", made[:4], torch.arange(4), made[4:], torch.arange(2))
+    monkeypatch.setattr(f"{BatchedTrainings.__module__}.mnist_or_digits", lambda device: (data, []))
+    found, whole = images(4, side=14), images(4)
+    assert found.x.shape == (4, 196) and whole.x.shape == (4, 784) and not whole.notes
+    corners = [(row, column) for row in range(0, 28, 2) for column in range(0, 28, 2)]
+    means = torch.stack([made[:4, 0, row : row + 2, column : column + 2].mean((1, 2)) for row, column in corners], 1)
+    assert torch.allclose(found.x, (means - means.mean()) / means.std(), atol=1e-5)
+    assert found.notes == ["quick: images of 14 × 14 pixels, each the mean of 2 × 2. full: all pixels."]
+
+
 # ---- the variants ----------------------------------------------------------------------------------------------------
 
 
@@ -167,7 +179,7 @@ def test_the_claims_about_the_formulas_hold_and_can_fail(monkeypatch):
 
 @pytest.fixture(scope="module")
 def result(on_digits):
-    return on_digits("lars-lamb-novograd", images=512, seen=4096, small=16, large=256, seeds=2)
+    return on_digits("lars-lamb-novograd", images=512, side=28, seen=4096, small=16, large=256, seeds=2)
 
 
 def test_the_exact_claims_hold_on_other_data_and_few_seeds(result, tmp_path):

@@ -160,12 +160,13 @@ def test_one_cycle_moves_the_momentum_of_every_step(data, monkeypatch):
 
 @pytest.fixture(scope="module")
 def gap_result(on_digits):
-    return on_digits("large-batch-gap", images=256, seen=1024, small=8, factors=(2, 4, 8), seeds=2)
+    return on_digits("large-batch-gap", images=256, side=28, seen=1024, small=8, factors=(2, 4, 8), seeds=2)
 
 
 @pytest.fixture(scope="module")
 def finder_result(on_digits):
-    return on_digits("lr-finder-one-cycle", images=256, batches=(16, 32), steps=20, seeds=2, low=1e-3, high=3.0, test_steps=20)
+    size = dict(images=256, batches=(16, 32), steps=20, seeds=2)
+    return on_digits("lr-finder-one-cycle", **size, low=1e-3, high=3.0, test_steps=20)
 
 
 def test_the_exact_claims_hold_with_few_seeds_and_the_results_are_read_again(gap_result, finder_result, tmp_path):

@@ -208,6 +208,7 @@ SIZE = dict(
     batch=16,
     lr=1e-3,
     ao_bits=(4, 2),
+    compile=True,
 )
 
 
@@ -260,14 +261,30 @@ def test_the_lectures_lines_end_in_integer_kernels(result):
     assert row.difference < 5, "the integers stay near what was trained"
 
 
+def trained_on_one_batch(net):
+    """What training leaves that the conversion needs: ranges."""
+    net(images(6, 8, 1, 28, 28))
+    return net.eval()
+
+
 @pytest.mark.environment(
     "a C++ compiler", files=("hpml_lab/quantization/experiments/static_and_qat", "hpml_lab/core/timing/compilation.py")
 )
 @NEEDS_TORCHAO
 def test_a_compiled_graph_runs_all_layers_by_integer_operators():
     notes, x = [], images(6, 8, 1, 28, 28)
-    row = ship_graph(LeNet().eval(), lambda net: (net(x), net.eval())[1], lambda net: 0.0, x, notes)  # one batch sets ranges
+    row = ship_graph(LeNet().eval(), trained_on_one_batch, lambda net: 0.0, x, notes, compile=True)
     assert (row.integers, notes) == (5, []) and "onednn::qconv_pointwise" in row.run_by
+
+
+@NEEDS_TORCHAO
+def test_what_is_not_compiled_at_quick_is_no_part_of_the_claim_and_a_note_says_so():
+    notes, result, whole = [], Result(), ShippedNet(LECTURE, 90, 91, 91, 0.1, 3, 2, "5", 5)
+    row = ship_graph(LeNet().eval(), trained_on_one_batch, lambda net: 0.0, images(6, 8, 1, 28, 28), notes, compile=False)
+    assert (row.run_by, row.integers, row.linear, row.other) == ("not compiled", 0, 3, 2)
+    assert len(notes) == 1 and "`--size full` does" in notes[0]
+    judge_shipped(result, [whole, row])
+    assert [claim.holds for claim in result.claims] == [True] and "PT2E" not in result.claims[0].text
 
 
 def test_a_float_net_runs_no_integer_operator():

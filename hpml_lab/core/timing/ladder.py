@@ -138,19 +138,22 @@ def next_change(profile: dict[str, float], left: Sequence[Any], switches: Any) -
 
 
 def in_turns(
-    before: Callable[[], Sample], after: Callable[[], Sample], *, turns: int, seconds: Callable[[Sample], float]
-) -> tuple[list[Sample], list[Sample]]:
-    """Samples of two programs in turns, A B A B … A, with at most so many of B.
+    before: Callable[[], Sample], *after: Callable[[], Sample], turns: int, seconds: Callable[[Sample], float]
+) -> tuple[list[Sample], ...]:
+    """Samples of a program and of one or several others in turns, A B A B … A or A B C A B C … A, with at most so many of B.
 
-    They end early where even the least of three is a clear gain.
+    They end early where even the least of three is a clear gain, of each of the others.
     """
-    a, b = [before()], []
+    a, *others = [before()], *([] for _ in after)
     while True:
-        b.append(after())
+        for work, samples in zip(after, others, strict=True):
+            samples.append(work())
         a.append(before())
-        gain = gain_in_turns([seconds(sample) for sample in a], [seconds(sample) for sample in b])
-        if len(b) >= turns or (len(b) >= 3 and gain.faster and gain.low > CLEAR):
-            return a, b
+        taken = [seconds(sample) for sample in a]
+        gains = [gain_in_turns(taken, [seconds(sample) for sample in samples]) for samples in others]
+        turn = len(a) - 1
+        if turn >= turns or (turn >= 3 and all(gain.faster and gain.low > CLEAR for gain in gains)):
+            return a, *others
 
 
 def gain_in_turns(before: Sequence[float], after: Sequence[float]) -> SpeedUp:

@@ -39,10 +39,17 @@ class ImageRows:
     notes: list[str] = field(default_factory=list)  # of a result, if these are not the images that were asked for
 
 
-def images(count: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> ImageRows:
-    """The first `count` training images and all test images of MNIST, or of digits where MNIST cannot be read."""
+def images(count: int, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, *, side: int = 28) -> ImageRows:
+    """The first `count` training images and all test images of MNIST, or of digits where MNIST cannot be read.
+
+    side  pixels along each edge at most: of larger images, means of neighboring pixels; a note says so
+    """
     data, notes = mnist_or_digits(device)
-    train, test = (part.flatten(1).to(dtype) for part in (data.train_x[:count], data.test_x))
+    parts = data.train_x[:count], data.test_x
+    if (times := data.train_x.shape[-1] // side) > 1:
+        parts = tuple(nn.functional.avg_pool2d(part, times) for part in parts)
+        notes = [*notes, f"quick: images of {side} × {side} pixels, each the mean of {times} × {times}. full: all pixels."]
+    train, test = (part.flatten(1).to(dtype) for part in parts)
     mean, spread = train.mean(), train.std()
     return ImageRows(data.name, (train - mean) / spread, data.train_y[:count], (test - mean) / spread, data.test_y, notes)
 

@@ -23,7 +23,7 @@ COLORS = {"load": style.BLUE, "collate": style.PURPLE, "compute": style.ORANGE}
 PLAIN, AHEAD, THREADS = "plain loop", "thread, depth 2", "2 threads, depth 4"
 AGAIN = "plain loop, again"  # the placebo
 DRAWN = (PLAIN, AHEAD, THREADS, "DataLoader, 2 workers")
-QUICK = dict(batches=8, batch_size=4, scale=0.02, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 4.0), rounds=5)
+QUICK = dict(batches=8, batch_size=3, scale=0.02, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 3.0), rounds=5)
 FULL = dict(
     batches=32, batch_size=8, scale=0.02, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4), rounds=7
 )
@@ -152,7 +152,8 @@ def prefetch(params: Params) -> Result:
         ways = _ways(params, clips, indices, loads, step)
         epochs = _in_turns({way: batches for way, (batches, _) in ways.items()}, step, params.rounds)
         ahead = {PLAIN: ways[PLAIN][0], AHEAD: ThreadPrefetcher(indices, Fetch(clips), depth=2), AGAIN: ways[PLAIN][0]}
-        by_ratio = {ratio: _in_turns(ahead, ratio * load / params.batches, params.rounds) for ratio in params.ratios}
+        # As much to compute as to load, the ratio 1, is what the ways above took turns with.
+        by_ratio = {ratio: epochs if ratio == 1 else _in_turns(ahead, ratio * step, params.rounds) for ratio in params.ratios}
     faster = {way: _gain(epochs, way) for way in epochs}
     loops = [_loop_time(way, epochs[way], ways[way][1], faster[way]) for way in ways if way != AGAIN]
     gains = [_ratio_gain(ratio, found, loads) for ratio, found in by_ratio.items()]

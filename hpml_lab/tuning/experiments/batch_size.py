@@ -113,8 +113,9 @@ def throughput(step: BatchStep, batches: list[int], samples: int) -> dict[str, T
     """Times of a step with each of some batch sizes, in turns. Each batch that others are compared with takes part twice."""
 
     def sample(batch: int) -> float:
-        # Near the limit, blocks that the allocator kept of another batch size would have to be returned within the sample.
-        free_memory(step.clear, step.device)
+        if step.device.type == "cuda":
+            # Near the limit, blocks that the allocator kept of another batch size would have to be returned within the sample.
+            free_memory(step.clear, step.device)
         return one_sample(partial(step, batch))
 
     works = {str(batch): batch for batch in batches} | {again(batch): batch for batch in (batches[0], halved(batches[-1]))}

@@ -22,7 +22,7 @@ from hpml_lab.tuning.experiments.tuned_networks import deep_mlp, images_and_clas
 from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.faults import FAULTS
 
-QUICK = dict(layers=20, width=32, batch=2, side=32, samples=5, fastest_of=1, inputs=16)
+QUICK = dict(layers=20, width=32, batch=2, side=24, samples=5, fastest_of=1, inputs=16)
 FULL = dict(layers=20, width=32, batch=64, side=224, samples=9, fastest_of=3, inputs=64)
 SMALL, LARGE, LAYER = "20 small layers", "ResNet-18", "one layer"
 PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each step"

@@ -40,10 +40,6 @@ def clock_from_zero(t, T, peak):
     return solution(t, T, peak) if t < T // 10 else no_climb(t, T, peak)
 
 
-def no_peak(t, T, peak):
-    return solution(t, T, 1.0)
-
-
 def nothing(t, T, peak):
     solution(t, T, peak)
 
@@ -80,7 +76,6 @@ def in_float32_to_the_end(t, T, peak):
 
 
 WRONG = [
-    ("no-warm-up", no_climb),
     ("warm-up-left-out", peak_at_once),
     ("starts-at-zero", from_zero),
     ("clock-not-reset", clock_from_zero),
@@ -89,7 +84,6 @@ WRONG = [
     ("below-zero", after_climb(lambda passed: math.cos(math.pi * passed))),
     ("rises", after_climb(lambda passed: (1 - math.cos(math.pi * passed)) / 2)),
     ("straight-down", after_climb(lambda passed: 1 - passed)),
-    ("peak-forgotten", no_peak),
     ("degrees", after_climb(lambda passed: (1 + math.cos(180 * passed)) / 2)),
     ("pi-missing", after_climb(lambda passed: (1 + math.cos(passed)) / 2)),
     ("returns-nothing", nothing),

@@ -14,11 +14,24 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import draw_ladde
 from hpml_lab.capstone.tools.lung_pipeline import PipelineSwitches
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import next_to_the_lecture, rung_row, slow_row
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import (
-    AHEAD, CHANGES, EQUAL, PREPARATION, ROUNDED, difference_of, lane_seconds,
-)  # fmt: skip
+    AHEAD,
+    CHANGES,
+    EQUAL,
+    PREPARATION,
+    ROUNDED,
+    difference_of,
+    lane_seconds,
+)
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_ladder import (
-    FOUND, MachineUse, PipelineLadder, PipelineRung, Validated, by_kind, same_method, watched,
-)  # fmt: skip
+    FOUND,
+    MachineUse,
+    PipelineLadder,
+    PipelineRung,
+    Validated,
+    by_kind,
+    same_method,
+    watched,
+)
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training import (
     PatientTraining,
     folder_on_ranks,
@@ -31,13 +44,40 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
-    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=10, validation=16, turns=3,
-    sample_seconds=0.05, stream=4, watched=(1, 12), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
-)  # fmt: skip
+    shape=(28, 80, 80),
+    spacing=(2.5, 1.6, 1.6),
+    patients=2,
+    training=40,
+    steps=100,
+    fitting=10,
+    validation=16,
+    turns=3,
+    sample_seconds=0.05,
+    stream=4,
+    watched=(1, 12),
+    compile=False,
+    edge=32,
+    patches=16,
+    ranks=(1, 2),
+    folder=16,
+)
 FULL = QUICK | dict(
-    shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=4, steps=150, fitting=16, validation=32, turns=9,
-    sample_seconds=0.5, stream=8, watched=(2, 30), compile=True, edge=64, patches=16, ranks=(1, 2, 4), folder=32,
-)  # fmt: skip
+    shape=(128, 256, 256),
+    spacing=(1.5, 0.8, 0.8),
+    patients=4,
+    steps=150,
+    fitting=16,
+    validation=32,
+    turns=9,
+    sample_seconds=0.5,
+    stream=8,
+    watched=(2, 30),
+    compile=True,
+    edge=64,
+    patches=16,
+    ranks=(1, 2, 4),
+    folder=32,
+)
 GOAL = 8.0  # of the speed-up
 UNSEEN, FITTING, COUNTED = 1000, 2000, 3000  # the first seeds of those that are run, and of both groups of the validation
 TOTAL = "first script / fast pipeline, same method"
@@ -53,13 +93,15 @@ def lung_nodule_pipeline(params: Params) -> Result:
     network = trained_quickly(params)
     with tempfile.TemporaryDirectory(prefix="hpml-lungs-") as folder:
         patients = [scans.save(synthetic(UNSEEN + i, **chest, sick=True), f"{folder}/scans") for i in range(params.patients)]
-        groups = [[synthetic(start + i, **chest, sick=i % 2 == 0) for i in range(count)]
-                  for start, count in ((FITTING, params.fitting), (COUNTED, params.validation))]  # fmt: skip
+        groups = [
+            [synthetic(start + i, **chest, sick=i % 2 == 0) for i in range(count)]
+            for start, count in ((FITTING, params.fitting), (COUNTED, params.validation))
+        ]
         ladder = PipelineLadder(network, patients, params, groups)
         rungs = list(progress(ladder.climb(PipelineSwitches()), "rungs", len(ladder.changes) + 1))
         best = same_method(rungs)
         other = replace(best.switches, linear=True)
-        total, with_linear = (ladder.total(switches, rungs[0]) for switches in (best.switches, other))
+        total, with_linear = ladder.totals((best.switches, other), rungs[0])
         unchanged = difference_of(rungs[0].detections, best.detections)
         validated = validations(ladder, rungs, best, other)
         uses = watch_both(ladder, rungs[0], best, params)
@@ -71,15 +113,17 @@ def lung_nodule_pipeline(params: Params) -> Result:
     for rung in rungs[1:]:
         rows.append(rung_row(rung, below))
         below = rung if rung.kept else below
-    result = Result([
-        Table("The first script", [slow_row(rungs[0])]),
-        Table("The ladder: one change per rung", rows),
-        Table("Is the output still good enough?", validated),
-        Table("Next to the lecture's pipeline", next_to_the_lecture(rungs[0], best, uses, trained)),
-        Table("The machine, before and after", uses),
-        Table("Training on an image", trained),
-        *([Table("A folder of patients on ranks", on_ranks)] if on_ranks else []),
-    ])  # fmt: skip
+    result = Result(
+        [
+            Table("The first script", [slow_row(rungs[0])]),
+            Table("The ladder: one change per rung", rows),
+            Table("Is the output still good enough?", validated),
+            Table("Next to the lecture's pipeline", next_to_the_lecture(rungs[0], best, uses, trained)),
+            Table("The machine, before and after", uses),
+            Table("Training on an image", trained),
+            *([Table("A folder of patients on ranks", on_ranks)] if on_ranks else []),
+        ]
+    )
     result.notes += [*ladder.notes, *missing(params)]
     claim_detections(result, rungs, unchanged)
     claim_method(result, rungs, validated[0], validated[2])

@@ -15,6 +15,7 @@ from hpml_lab import profiling
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.pipeline_changes import (
     EQUAL,
     NETWORK,
+    SAME_BITS,
     PipelineChange,
     applicable,
     difference_of,
@@ -127,13 +128,14 @@ class PipelineLadder(Ladder):
         """
         params      the pipeline runs at most `turns` turns, each over as many patients as take `sample_seconds`, and over at
                     least `stream` of them once stages overlap
-        validation  scans that set the threshold and fit the classifier, and scans that are counted
+        validation  scans that set the threshold and fit the classifier, and scans that are counted. What the first script finds
+                    in them is found with SAME_BITS: the ladder shows that these changes alter no bit of a detection
         """
         super().__init__(params.device, applicable(params.device, params.compile))
         self.network, self.patients, self.plan = network, list(patients), params
         self.classifier = None
         with self.exact():
-            self.validate = Validation(lambda: self.make(PipelineSwitches()), *validation)
+            self.validate = Validation(lambda: self.make(SAME_BITS), *validation)
         self.classifier = self.validate.classifier
 
     def make(self, switches: PipelineSwitches) -> LungPipeline:
@@ -157,7 +159,7 @@ class PipelineLadder(Ladder):
         if change is None:
             return found
         alone = change.part in PARTS and not overlaps(made.switches)
-        before, after = self.in_turns(below, made, rung.seconds)
+        before, after = self.in_turns(below, made, seconds=rung.seconds)
         gain = gain_in(WHOLE, before, after)
         return replace(
             found,
@@ -191,26 +193,27 @@ class PipelineLadder(Ladder):
         for outcome in made.run(self.cycled(count), scans.load):
             outcome.checked()
 
-    def in_turns(self, below: LungPipeline, made: LungPipeline, seconds: float) -> tuple[list[Sample], list[Sample]]:
-        """Samples of two pipelines in turns; `below` takes about so many seconds a patient."""
+    def in_turns(self, below: LungPipeline, *made: LungPipeline, seconds: float) -> tuple[list[Sample], ...]:
+        """Samples of a pipeline and of others in turns; `below` takes about so many seconds a patient."""
 
         def stream(pipeline: LungPipeline, count: int) -> int:
             return max(count, self.plan.stream) if overlaps(pipeline.switches) else count
 
         count = stream(below, max(1, round(self.plan.sample_seconds / seconds)))
-        if seconds < self.plan.sample_seconds:  # cheap enough: both take as many patients as a stream needs
-            count = stream(made, count)
+        if seconds < self.plan.sample_seconds:  # cheap enough: all take as many patients as a stream needs
+            count = max(stream(pipeline, count) for pipeline in made)
         return in_turns(
             partial(self.sample, below, self.cycled(count)),
-            partial(self.sample, made, self.cycled(stream(made, count))),
+            *(partial(self.sample, pipeline, self.cycled(stream(pipeline, count))) for pipeline in made),
             turns=self.plan.turns,
             seconds=lambda sample: sample[WHOLE],
         )
 
-    def total(self, switches: PipelineSwitches, slow: PipelineRung) -> SpeedUp:
-        """The speed-up of a pipeline with these switches over the first script."""
+    def totals(self, versions: Sequence[PipelineSwitches], slow: PipelineRung) -> list[SpeedUp]:
+        """The speed-up of pipelines with these switches over the first script, which has one turn for all of them."""
         with self.exact():
-            return gain_in(WHOLE, *self.in_turns(self.make(slow.switches), self.make(switches), slow.seconds))
+            before, *found = self.in_turns(self.make(slow.switches), *map(self.make, versions), seconds=slow.seconds)
+        return [gain_in(WHOLE, before, after) for after in found]
 
 
 def gain_in(name: str, before: Sequence[Sample], after: Sequence[Sample]) -> SpeedUp:

@@ -26,8 +26,8 @@ from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import (
 )
 from hpml_lab.optim import SGD
 
-QUICK = dict(images=8192, seen=32_768, small=16, factors=(16, 32), seeds=5)
-FULL = dict(images=16_384, seen=65_536, small=32, factors=(4, 8, 16, 32), seeds=16)
+QUICK = dict(images=8192, side=14, seen=32_768, small=16, factors=(16, 32), seeds=5)
+FULL = dict(images=16_384, side=28, seen=65_536, small=32, factors=(4, 8, 16, 32), seeds=16)
 
 SHARP = 2 * 6**0.5  # times torch's weights: He's start has √6 times their standard deviation, and this is twice that
 
@@ -181,7 +181,7 @@ def judge(result: Result, base: Sequence[float], found: dict[tuple, list[float]]
 @experiment("large-batch-gap", lecture="L3 L4", notebook="15_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def large_batch_gap(params: Params) -> Result:
     """Large batches train worse without care: the same images, by batch size and rule for the rate."""
-    data, (*_, edge, most) = images(params.images, params.device.torch), params.factors
+    data, (*_, edge, most) = images(params.images, params.device.torch, side=params.side), params.factors
 
     def train(rule: str, k: int, start: str = "") -> BatchedTrainings:
         batch, steps = params.small * k, params.seen // (params.small * k)

@@ -21,8 +21,8 @@ from hpml_lab.large_batch.lessons.rate_scaling import warmed_up
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, NovoGrad, matrices_and_rest
 from hpml_lab.optim.formulas.colors import optimizer_style
 
-QUICK = dict(images=16_384, seen=65_536, small=32, large=1024, seeds=5)
-FULL = dict(images=16_384, seen=65_536, small=32, large=1024, seeds=32)
+QUICK = dict(images=16_384, side=14, seen=65_536, small=32, large=1024, seeds=5)
+FULL = dict(images=16_384, side=28, seen=65_536, small=32, large=1024, seeds=32)
 
 SMALL = "small batch"
 WITH_RATIO = ("LARS", "LAMB")
@@ -209,7 +209,7 @@ def _draw_ratios(axes, ratios: np.ndarray, name: str) -> None:
 )
 def lars_lamb_novograd(params: Params) -> Result:
     """LARS, LAMB and NovoGrad: a rate for every layer, and a large batch recovered."""
-    data = images(params.images, params.device.torch)
+    data = images(params.images, params.device.torch, side=params.side)
     found, ratios = {}, {}
     for name in progress((SMALL, *OPTIMIZERS), "trainings, all seeds at once"):
         found[name], ratios[name] = train(name, data, params)

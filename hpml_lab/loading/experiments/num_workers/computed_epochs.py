@@ -53,11 +53,10 @@ def measure_computed(workers: Sequence[int], rounds: int, seconds: float) -> Com
         count: stamped_loader(samples, BATCH_SIZE, count, persistent_workers=count > 0) for count in workers
     }
     loaders[AGAIN] = loaders[0]
-    taken: dict[Any, list[float]] = {name: [] for name in loaders}
-    for _ in range(1 + rounds):
-        for name, loader in loaders.items():
-            taken[name].append(_epoch(loader))
-    times = {name: epochs[1:] for name, epochs in taken.items()}
+    for count in filter(None, workers):
+        _epoch(loaders[count])
+    turns = [{name: _epoch(loader) for name, loader in loaders.items()} for _ in range(rounds)]
+    times = {name: [turn[name] for turn in turns] for name in loaders}
     gains = {count: speed_up_of(times[0], times[count], times[AGAIN]) for count in workers}
     rows = [
         ComputedEpoch(count, median(times[count]), gain.ratio, gain.interval, gain.verdict) for count, gain in gains.items()

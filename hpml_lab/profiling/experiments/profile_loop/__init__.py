@@ -17,7 +17,7 @@ from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPla
 from hpml_lab.profiling.experiments.profile_loop.trainer_changes import CHANGES, ROUNDING, applicable
 from hpml_lab.profiling.lessons.slow_trainer import PARTS, TrainerSwitches
 
-QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, turns=7, compile=False)
+QUICK = dict(data="digits", train=192, test=30, batch=48, iterations=12, profiled=6, look=6, turns=7, compile=False)
 # A third of an epoch of MNIST, about 5 minutes on a slow processor, with a GPU or without: the slow rungs wait for Python.
 FULL = dict(data="mnist", train=20000, test=250, batch=64, iterations=310, profiled=31, look=31, turns=7, compile=True)
 TOTAL = "slow trainer / best trainer"

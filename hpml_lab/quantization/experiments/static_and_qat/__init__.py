@@ -33,7 +33,7 @@ from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.errors import LabError
 
 BITS = (8, 4, 3, 2)
-QUICK = dict(images=8_000, steps=150, seeds=3, tests=1_000, more_steps=40, batch=64, lr=2e-4, ao_bits=(2,))
+QUICK = dict(images=8_000, steps=100, seeds=3, tests=1_000, more_steps=30, batch=32, lr=2e-4, ao_bits=(2,), compile=False)
 QUICK |= dict(trained=((2, TENSOR), (4, CHANNEL), (2, CHANNEL)))
 FULL = dict(
     images=60_000,
@@ -45,6 +45,7 @@ FULL = dict(
     batch=128,
     lr=5e-4,
     ao_bits=(4, 3, 2),
+    compile=True,
 )
 
 PTQ, QAT = "PTQ", "QAT"
@@ -186,7 +187,7 @@ def static_and_qat(params: Params) -> Result:
             try:
                 shipped += [ship(net, bits, more, share, data.test_x) for bits in params.ao_bits]
                 if not params.device.is_cuda:
-                    shipped.append(ship_graph(net, more, share, calibration, result.notes))
+                    shipped.append(ship_graph(net, more, share, calibration, result.notes, compile=params.compile))
             except LabError as missing:
                 result.notes.append(f"{missing} Its rows are missing here; our own are complete.")
     plain = {scales: found[8, scales][PTQ] for scales in (TENSOR, CHANNEL)}

@@ -31,6 +31,7 @@ from hpml_lab.quantization.tools.quantizers import quantized_modules
 from hpml_lab.quantization.tools.torchao_parts import torchao, without_torchaos_warnings
 
 GRAPH, LECTURE = "int8, also convolutions: PT2E", "int8, also convolutions: the lecture's prepare_qat"
+NOT_COMPILED = "not compiled"
 Train = Callable[[nn.Module], nn.Module]
 Accuracy = Callable[[nn.Module], float]
 
@@ -78,10 +79,12 @@ def ship(net: nn.Module, bits: int, train: Train, accuracy: Accuracy, x: torch.T
         return ShippedNet(f"int{bits}", accuracy(plain), before, accuracy(rounded), difference, *layers, *run_by)
 
 
-def ship_graph(net: nn.Module, train: Train, accuracy: Accuracy, x: torch.Tensor, notes: list[str]) -> ShippedNet:
+def ship_graph(
+    net: nn.Module, train: Train, accuracy: Accuracy, x: torch.Tensor, notes: list[str], *, compile: bool
+) -> ShippedNet:
     """The same for all layers in static int8, by PT2E, on the CPU: without training the scales are those of `x`.
 
-    Not compiled, the converted graph is the reference, which computes in float; a note says if nothing could be compiled.
+    Not compiled, the converted graph is the reference, which computes in float; a note says why nothing was compiled.
     """
     pt2e = torchao("quantization.pt2e")
     graph_of = torchao("quantization.pt2e.quantize_pt2e")
@@ -97,11 +100,15 @@ def ship_graph(net: nn.Module, train: Train, accuracy: Accuracy, x: torch.Tensor
         shapes = [weight.ndim for weight in int8_weights(shipped)]
         layers = shapes.count(2), shapes.count(4)
         row = ShippedNet(GRAPH, accuracy(plain), before, accuracy(shipped), difference, *layers)
+    if not compile:
+        row.run_by = NOT_COMPILED
+        notes.append("PT2E's net was not compiled, which takes half of the time: `--size full` does. See pt2e-inductor.")
+        return row
     with compiled_apart():
         try:
             row.run_by, row.integers = integer_operators(compiled_for(shipped, x), x)
         except (LabError, RuntimeError) as error:  # no compiler, or not a processor that inductor's int8 operators are for
-            row.run_by = "not compiled"
+            row.run_by = NOT_COMPILED
             notes.append(f"PT2E's net was not compiled: {str(error).strip().splitlines()[0][:200]}")
     return row
 
@@ -132,9 +139,10 @@ def judge_shipped(result: Result, rows: list[ShippedNet]) -> None:
             "torchao's quantize_: the accuracy before and after convert is equal; what was trained is what is shipped",
             all(row.trained == row.converted for row in by_quantize),
         )
-    if whole := [row for row in rows if row.weights in (GRAPH, LECTURE)]:
+    if whole := [row for row in rows if row.weights == LECTURE or (row.weights == GRAPH and row.run_by != NOT_COMPILED)]:
+        compiled = ", and by PT2E, compiled" if len(whole) > 1 else ""
         result.measured(
-            "After QAT all five layers run as integers, convolutions included: by the lecture's convert, and by PT2E, compiled",
+            f"After QAT all five layers run as integers, convolutions included: by the lecture's convert{compiled}",
             all(row.integers == 5 for row in whole),
             "; ".join(f"{row.weights.split(': ')[1]}: {row.run_by}" for row in whole),
             depends_on="the processor and its compiler",

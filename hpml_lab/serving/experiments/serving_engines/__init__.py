@@ -52,8 +52,8 @@ from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
 
 QUICK = dict(
-    calm=(100, 30),  # requests a second, and requests in a turn
-    busy=(400, 400),
+    calm=(100, 20),  # requests a second, and requests in a turn
+    busy=(400, 240),
     turns=2,
     limit=16,
     window_seconds=0.002,
@@ -111,9 +111,9 @@ def draw(result: Result):
 
 @picture
 def busy_latency_over_time(result: Result):
-    """The first 400 requests of a turn at the busy load: latency over the moment each was due. A server that keeps up stays
-    flat; one that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly how
-    long the traffic lasted."""
+    """The first requests of a turn, at most 400, at the busy load: latency over the moment each was due. A server that keeps up
+    stays flat; one that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly
+    how long the traffic lasted."""
     figure = style.new_figure(8.5, 4.0)
     axes = figure.subplots()
     for name, color, line in zip(SERVERS, style.CYCLE, style.LINES, strict=False):

@@ -7,6 +7,7 @@ from statistics import median
 import numpy as np
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.ladder import gain_in_turns
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
@@ -22,7 +23,7 @@ NOTEBOOK = "09_storage"
 MODES = ("random read", "random write", "sequential read", "sequential write")
 OURS, FIO = "our threads", "fio"
 NEAR = 0.25  # how far from fio's figure ours may be at queue depth 1
-QUICK = dict(mib=64, blocks=(4 * KIB, 64 * KIB, MIB), depths=(1, 4, 16), seconds=0.06, repeats=1, fio_seconds=0.25, pairs=5)
+QUICK = dict(mib=32, blocks=(4 * KIB, 64 * KIB, MIB), depths=(1, 4, 16), seconds=0.05, repeats=1, fio_seconds=0.15, pairs=5)
 FULL = dict(
     mib=1024,
     blocks=(4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB),
@@ -196,17 +197,19 @@ def _gains(run: DiskRun, params: Params, file: DiskFile) -> None:
 
 
 def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
-    """Our random reads and fio's by queue depth, in turns, and fio's seconds of a request over ours at queue depth 1."""
+    """Our random reads and fio's by queue depth, in turns, and fio's seconds of a request over ours at queue depth 1.
+
+    There fio has one run more, A B A B … A: each is the placebo of the one before.
+    """
     for depth in params.depths:
         job = DiskJob("random", "read", params.blocks[0], depth)
-        ours, theirs, again = [], [], []
+        ours, theirs = [], []
         for _ in range(params.pairs if depth == 1 else 1):
             theirs += fio.run(file, [job], params.fio_seconds)  # first: where it is missing, nothing is measured in vain
             ours.append(disk_benchmark.run_job(file, job, params.fio_seconds))
-            if depth == 1:
-                again += fio.run(file, [job], params.fio_seconds)  # the placebo
         if depth == 1:
-            run.by_fio = speed_up_of(*([1 / rate.iops for rate in rates] for rates in (theirs, ours, again)))
+            theirs += fio.run(file, [job], params.fio_seconds)
+            run.by_fio = gain_in_turns(*([1 / rate.iops for rate in rates] for rates in (theirs, ours)))
         run.samples += ours
         for by, rate in ((OURS, DiskRate.of(ours)), (FIO, _median_rate(theirs))):
             run.compared.append(DepthRate(by, depth, rate.iops, *_percentiles(rate)))

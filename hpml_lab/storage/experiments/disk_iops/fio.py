@@ -44,6 +44,7 @@ def command(file: DiskFile, jobs: Sequence[DiskJob], seconds: float, warm_up_sec
         f"--ramp_time={round(warm_up_seconds * 1e3)}ms",
         "--percentile_list=50:95:99",
         "--allow_file_create=0",
+        "--disk_util=0",  # what the whole disk does is not read here, and fio would wait for it
         *(["--readonly"] if all(job.action == "read" for job in jobs) else []),
     ]
     for number, job in enumerate(jobs):

@@ -34,7 +34,7 @@ from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import Workload
 QUICK = {
     "copy_kib": (32, 256, 2048, 16384, 131072, 524288),
     "matmul": (32, 128, 512, 1024),
-    "batches": (1, 8, 64),
+    "batches": (1, 8, 32),
     "elements": 1 << 25,
     "matvec": 8192,
     "transfer_mib": 64,
