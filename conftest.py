@@ -356,4 +356,5 @@ def pytest_terminal_summary(terminalreporter, config):
     parts = [f"{name} {tests} ({seconds:.0f} s)" for name, (tests, seconds) in sorted(topics.items())]
     terminalreporter.write_line(", ".join(parts))
     if config.option.store_seconds:
-        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items()})
+        # A group of which everything was skipped, such as a long test by day, keeps the seconds that it had.
+        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items() if seconds > 0.1})
