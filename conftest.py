@@ -338,6 +338,18 @@ def pytest_collectstart(collector):
         collector.skip_compare += ("stderr", "text/html", "image/svg+xml", "application/javascript")
 
 
+def why_at_night(item):
+    """Why a test waits for `make nightly`; None if it does not. A mark without a reason ends the run."""
+    for mark in (item.get_closest_marker("nightly"), item.get_closest_marker("environment")):
+        if mark and not mark.args:
+            raise pytest.UsageError(f'{item.nodeid}: say why it waits for the night: @pytest.mark.{mark.name}("a few words")')
+        if mark and mark.name == "nightly":
+            return f"{mark.args[0]}: runs with `make nightly`"
+        if mark and not plan.CHOSEN.touches(mark.kwargs["files"]):
+            return f"{mark.args[0]}: runs with `make nightly`, or where its files changed"
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
     asked = config.option.markexpr
     places = {}
@@ -346,11 +358,8 @@ def pytest_collection_modifyitems(config, items):
         if is_cell:
             item.output_timeout = OUTPUT_SECONDS
             item.add_marker(pytest.mark.notebook)
-        if item.get_closest_marker("nightly") and "nightly" not in asked:
-            item.add_marker(pytest.mark.skip(reason="long: runs with `make nightly`"))
-        marker = item.get_closest_marker("environment")
-        if marker and "nightly" not in asked and not plan.CHOSEN.touches(marker.kwargs["files"]):
-            item.add_marker(pytest.mark.skip(reason=f"{marker.args[0]}: runs with `make nightly`, or where its files changed"))
+        if "nightly" not in asked and (why := why_at_night(item)):
+            item.add_marker(pytest.mark.skip(reason=why))
         if item.get_closest_marker("cuda"):  # not item.keywords: a parameter may be called cuda too
             import torch
 
@@ -374,10 +383,12 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.section("tests and seconds by topic", sep="-")
     topics = defaultdict(lambda: [0, 0.0])
     for group, (tests, seconds) in TALLY.items():
-        name = group.removeprefix("exercises of ").removeprefix("tests/").partition("/")[0].removesuffix(".py")
+        name = group.removeprefix("exercises of ").removeprefix("tests/").partition("::")[0]
+        name = name.partition("/")[0].removesuffix(".py")
         topics[name][0] += tests
         topics[name][1] += seconds
     parts = [f"{name} {tests} ({seconds:.0f} s)" for name, (tests, seconds) in sorted(topics.items())]
     terminalreporter.write_line(", ".join(parts))
     if config.option.store_seconds:
-        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items()})
+        # A group of which everything was skipped, such as a long test by day, keeps the seconds that it had.
+        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items() if seconds > 0.1})

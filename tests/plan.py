@@ -22,6 +22,15 @@ SECONDS = ROOT / "tests" / "seconds.json"  # {group: seconds} of the last run wi
 ALWAYS = ("tests/test_house.py", "tests/test_claims.py", "tests/test_notebook_texts.py", "tests/test_links.py")
 # What decides how every test runs, or with which libraries.
 EVERYTHING = ("conftest.py", "pyproject.toml", "requirements.lock", "tests/plan.py", "tests/sanitize.cfg")
+# Long tests, each a group of its own: a worker that took one with the rest of its file would end the run alone.
+APART = (
+    "tests/test_processors.py::",
+    "tests/test_written_code.py::test_all_commands_of_a_section_succeed",
+    "tests/test_wheel.py::test_three_notebooks_run",
+    "tests/adaptive/test_adaptive_conformance.py::test_two_hundred_draws_a_class_and_a_thousand_steps",
+    "tests/adaptive/test_adaptive_conformance.py::test_any_input_agrees_at_length",
+    "tests/course/test_course.py::test_six_students",
+)
 # A notebook shows checks of exercises that nobody has solved; `test_exercises.py` runs these cells in process.
 NOT_OF_A_NOTEBOOK = re.compile(r"hpml_lab/(core/judge|\w+/exercises)/")
 
@@ -110,12 +119,21 @@ def python_files(folder: Path) -> list[str]:
     return [relative(path) for path in sorted(folder.rglob("*.py"))] if folder.is_dir() else []
 
 
+def marked_files(path: str) -> set[str]:
+    """What the marks `environment` of a test file name: files, and folders with all that is in them."""
+    calls = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)]
+    marks = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "environment"]
+    named = {name for mark in marks for given in mark.keywords for name in ast.literal_eval(given.value)}
+    inside = [relative(file) for name in named for file in (ROOT / name).rglob("*") if "__pycache__" not in file.parts]
+    return {*named, *inside}
+
+
 def used_by_a_test(path: str) -> set[str]:
     """What a test file imports or names, the modules of the topic or floor whose folder it is in, and its folder's helpers."""
     part = Path(path).parts[1] if len(Path(path).parts) > 2 else ""
     own = set() if part == "core" else {file for file in python_files(PACKAGE / part) if part and "/exercises/" not in file}
     helpers = {relative(helper) for helper in (ROOT / path).parent.glob("*.py") if part and not helper.name.startswith("test_")}
-    return used(parsed(path), strings=True) | own | helpers - {path}
+    return used(parsed(path), strings=True) | marked_files(path) | own | helpers - {path}
 
 
 def used_by_a_notebook(path: str) -> set[str]:
@@ -256,7 +274,9 @@ def exercise_topics() -> dict[str, str]:
 
 @functools.cache
 def group_of(nodeid: str) -> str:
-    """The tests that one worker runs one after the other: a topic's, a topic's exercises, or else a file's."""
+    """The tests that one worker runs one after the other: a topic's, a topic's exercises, or else a file's; or a long test."""
+    if nodeid.startswith(APART):
+        return nodeid
     path, _, test = nodeid.partition("::")
     if path == "tests/test_exercises.py":
         parameter = test.partition("[")[2]

@@ -167,6 +167,7 @@ def start_setup(project):
     return subprocess.Popen([sys.executable, "-c", SETUP], cwd=project, start_new_session=True, **pipes)
 
 
+@pytest.mark.environment("four virtual environments, three of them interrupted", files=("bootstrap.py",))
 @pytest.mark.skipif(os.name == "nt", reason="signals to a group are POSIX's")
 def test_a_set_up_that_was_interrupted_while_the_environment_was_made_is_made_whole_by_the_next(project):
     """Without the stamp as the only witness, a `.venv` with Python and without pip was taken for whole, for ever."""

@@ -88,7 +88,7 @@ def test_all_switches_takes_what_it_says():
 ON_GPUS = [experiment for experiment in all_experiments() if "cuda" in experiment.uses]
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("full size on a GPU")
 @pytest.mark.cuda(seconds=3600)
 @pytest.mark.parametrize("experiment", ON_GPUS, ids=lambda experiment: experiment.slug)
 def test_every_experiment_runs_at_full_size_in_15_gb(experiment):

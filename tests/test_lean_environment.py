@@ -14,6 +14,10 @@ from packaging.utils import canonicalize_name
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.system.paths import ROOT
 
+pytestmark = pytest.mark.environment(
+    "a Python with little more than torch",
+    files=("hpml_lab/core", "hpml_lab/adaptive/experiments/optimizer_conformance", "hpml_lab/start"),
+)
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
 NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"]

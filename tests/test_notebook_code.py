@@ -143,7 +143,7 @@ def test_a_block_for_a_gpu_runs_there(name, tmp_path):
     run(name, tmp_path)
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("DeepSpeed", files=("hpml_lab/sharding/lessons", "hpml_lab/sharding/experiments/quiet_deepspeed.py"))
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 @pytest.mark.parametrize("name", BY_DEEPSPEED, ids=" ".join)
 def test_a_block_for_deepspeed_runs_as_its_only_rank(name, tmp_path):
@@ -163,7 +163,7 @@ def test_torchrun_takes_the_line(name):
     assert arguments.training_script in ("hpml_lab", "train.py")
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("the installed command and py-spy", files=("hpml_lab/profilers", "hpml_lab/cli/profile.py"))
 def test_a_script_of_one_s_own_is_profiled(tmp_path):
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

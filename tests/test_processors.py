@@ -1,12 +1,15 @@
 """Exact claims hold on every processor: each experiment at quick on those that this one can pretend to be.
 
-The kinds share one folder of compiled kernels, as nodes share a home: no kernel of another kind may be found in it.
+The kinds share one folder of compiled kernels, as nodes share a home: no kernel of another kind may be found in it. Each kind
+is a group of its own for the workers (`APART` in plan.py), so the folder belongs to the run. As this processor is, every other
+test runs; here it runs only what compiles kernels.
 """
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,16 +38,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("processors")
-
-
 def failures(kind, slugs, folder):
     """{slug: what failed} of the experiments that ran on a processor of this kind, and the slugs that did not."""
     script = folder / "run.py"  # a file: children that start anew import the main module
     script.write_text(CHILD, encoding="utf-8")
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HPML_DEVICE": "cpu", "TORCHINDUCTOR_CACHE_DIR": str(folder), **KINDS[kind]}
+    kernels = str(Path(os.environ["HPML_TEST_RUN"]) / "kernels-of-all-processors")
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HPML_DEVICE": "cpu", "TORCHINDUCTOR_CACHE_DIR": kernels, **KINDS[kind]}
     done = subprocess.run(
         [sys.executable, script, *slugs], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -52,12 +51,14 @@ def failures(kind, slugs, folder):
     return {slug: wrong for slug, wrong in ran.items() if wrong}, set(slugs) - set(ran)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("every experiment, on each kind of processor")
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_exact_claim_holds(kind, folder):
-    assert failures(kind, [row.slug for row in all_experiments()], folder) == ({}, set())
+def test_every_exact_claim_holds(kind, tmp_path):
+    slugs = [row.slug for row in all_experiments() if kind != "here" or "compiler" in row.uses]
+    assert slugs and failures(kind, slugs, tmp_path) == ({}, set())
 
 
+@pytest.mark.nightly("the test above can fail")
 @pytest.mark.parametrize("kind", ["sse"])
-def test_an_older_processor_is_pretended_and_a_wrong_row_is_seen(kind, folder):
-    assert failures(kind, ["chain-rule", "no-such-row"], folder)[0].keys() == {"no-such-row"}
+def test_an_older_processor_is_pretended_and_a_wrong_row_is_seen(kind, tmp_path):
+    assert failures(kind, ["chain-rule", "no-such-row"], tmp_path)[0].keys() == {"no-such-row"}

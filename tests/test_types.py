@@ -54,6 +54,18 @@ def plain(message: str) -> str:
     return re.sub(r" ?=( \([^)]*\)| [^,)]*)?(?=[,)])", "", message)
 
 
+@pytest.mark.environment(
+    "basedpyright and mypy",
+    files=(
+        "README.md",
+        "tests/given.py",
+        "hpml_lab/core/timing",
+        "hpml_lab/core/system/launcher.py",
+        "hpml_lab/loading/tools",
+        "hpml_lab/optim",
+        "hpml_lab/profilers",
+    ),
+)
 @pytest.mark.parametrize("checker, package", [(pyright, "basedpyright"), (mypy, "mypy")])
 def test_the_readmes_block_is_right_and_wrong_uses_are_found(checker, package, tmp_path):
     pytest.importorskip(package)

@@ -66,6 +66,9 @@ def test_it_ships_notebooks_and_recorded_runs(installed):
     assert listed.count(" yes ") == len(list(REFERENCE.glob("*.json")))
 
 
+@pytest.mark.environment(
+    "a source archive, and a wheel built from it", files=("hatch_build.py", "hpml_lab/core/system/machine.py")
+)
 def test_its_version_names_the_commit_that_it_was_built_from(installed, tmp_path):
     said = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], cwd=ROOT, capture_output=True, text=True).stdout
     assert installed("-m", "hpml_lab", "--version").stdout == said
@@ -102,6 +105,9 @@ def test_the_template_is_written_out_and_what_is_there_is_kept(installed):
         assert (installed.work / "job" / name).read_bytes() == (lessons / name).read_bytes()
 
 
+@pytest.mark.environment(
+    "run and report of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py", "hpml_lab/cli/report.py")
+)
 def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):
     done = installed("-m", "hpml_lab", "run", "zero-grad", "--size", "quick")
     assert done.returncode == 0 and (installed.work / "results" / "zero-grad.json").is_file(), done.stderr
@@ -109,12 +115,17 @@ def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):
     assert list((installed.work / "results").glob("*.html"))
 
 
+@pytest.mark.environment(
+    "a command of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py", "hpml_lab/cli/reference.py")
+)
 def test_recorded_runs_of_the_package_are_not_replaced(installed):
     done = installed("-m", "hpml_lab", "reference", "zero-grad")
     assert done.returncode == 2 and "--out DIR" in done.stderr
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "the doctor of an installed wheel", files=("hatch_build.py", "hpml_lab/start/tools", "hpml_lab/core/system/paths.py")
+)
 def test_the_doctor_tells_of_this_installation(installed):
     done = installed("-m", "hpml_lab", "doctor")
     assert "00_start" in done.stdout and "make " not in done.stdout and "Traceback" not in done.stderr
@@ -146,7 +157,7 @@ def test_data_is_fetched_into_the_users_folder(installed, tmp_path):
     assert "hpml-lab" in done.stdout and "site-packages" not in done.stdout
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("kernels of an installed wheel", files=("hatch_build.py", "hpml_lab/core/system/paths.py"))
 def test_three_notebooks_run(installed):
     assert installed("-m", "hpml_lab", "notebooks", "all").returncode == 0
     for name in ("00_start", "01_tensors", "05_adaptive"):

@@ -5,6 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.environment(
+    "a Python without POSIX",
+    files=("tests/without_posix.py", "hpml_lab/core/system", "hpml_lab/processes", "hpml_lab/profilers", "hpml_lab/cli"),
+)
 PROGRAM = Path(__file__).with_name("without_posix.py")
 
 

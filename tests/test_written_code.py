@@ -194,8 +194,17 @@ def test_a_python_block_runs(document, section, language, text, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def of_a_document(key):
+    """A section whose commands are typed at night; those that the command line itself shows are typed on every run."""
+    mark = pytest.mark.environment(
+        "the commands of a document, in a shell",
+        files=("README.md", "CONTRIBUTING.md", "docs", "data/README.md", "hpml_lab/cli"),
+    )
+    return pytest.param(key, marks=() if key[0] == "hpml_lab/cli" else mark)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
-@pytest.mark.parametrize("key", SECTIONS, ids=NAMES)
+@pytest.mark.parametrize("key", map(of_a_document, SECTIONS), ids=NAMES)
 def test_the_quick_commands_of_a_section_succeed(key, tmp_path):
     commands = [command for command in to_run(SECTIONS[key]) if not is_slow(command)]
     if commands:
@@ -203,7 +212,9 @@ def test_the_quick_commands_of_a_section_succeed(key, tmp_path):
         assert not failed, said
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "the commands of a document, in a shell", files=("README.md", "CONTRIBUTING.md", "docs", "hpml_lab/cli")
+)
 @pytest.mark.skipif(sys.platform == "win32", reason="needs bash")
 @pytest.mark.parametrize("key", SECTIONS, ids=NAMES)
 def test_all_commands_of_a_section_succeed(key, tmp_path):
@@ -233,7 +244,7 @@ def test_a_layout_names_what_is_there_and_an_extra_is_one(document):
     assert set(named) <= set(extras)
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("pip, from the address of a clone", files=("README.md", "hatch_build.py"))
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone to install from")
 def test_pip_installs_from_the_address_of_a_clone(tmp_path):
     """As README says, but with the packages of this environment. (An older pip takes an address without a host for a path.)"""

@@ -231,18 +231,19 @@ def test_any_input_agrees(name, draw, dtype, steps, rates, shapes):
     any_input_agrees(name, draw, dtype, steps, rates, shapes)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("2000 random inputs")
 @settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @any_input
 def test_any_input_agrees_at_length(name, draw, dtype, steps, rates, shapes):
     any_input_agrees(name, draw, dtype, steps, rates, shapes)
 
 
-@pytest.mark.nightly
-def test_two_hundred_draws_a_class_and_a_thousand_steps():
-    for row in conformance(steps=1000, draws=200, long_steps=5000):
-        assert (row.spacings, row.overwritten) == (0, 0)
-        assert row.identical == row.runs, row
+@pytest.mark.nightly("200 option sets a class, 1000 steps each")
+@pytest.mark.parametrize("name", CLASSES)
+def test_two_hundred_draws_a_class_and_a_thousand_steps(name):
+    [row] = conformance(steps=1000, draws=200, long_steps=5000, classes=(name,))
+    assert (row.spacings, row.overwritten) == (0, 0)
+    assert row.identical == row.runs, row
 
 
 @pytest.mark.cuda

@@ -254,7 +254,7 @@ def test_gradients_of_fifty_random_programs_are_torchs(program):
     check_program(program)
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("a thousand random programs")
 @given(programs())
 @settings(max_examples=1000, **RANDOM)
 def test_gradients_of_a_thousand_random_programs_are_torchs(program):

@@ -13,6 +13,7 @@ from lab import CHROMIUM, browser, lab_server, run_all_cells  # noqa: E402
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.environment("JupyterLab in Chromium", files=("hpml_lab/core/judge/prediction.py", "tests/store_outputs.py")),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
 ]
 

@@ -15,6 +15,14 @@ from lab import CHROMIUM, browser, cell_errors, lab_server, open_notebook, run_a
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.environment(
+        "JupyterLab in Chromium",
+        files=(
+            "hpml_lab/landscape/optimizer_lab",
+            "hpml_lab/core/show/formula_figure.py",
+            "hpml_lab/core/show/formula_figure.mjs",
+        ),
+    ),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
 ]
 

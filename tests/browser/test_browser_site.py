@@ -43,6 +43,10 @@ def in_chromium(test):
         "playwright is not installed": importlib.util.find_spec("playwright") is None,
     }.items():
         test = pytest.mark.skipif(absent, reason=reason)(test)
+    test = pytest.mark.environment(
+        "Chromium over the built pages",
+        files=("docs", "hpml_lab/landscape/optimizer_lab", "hpml_lab/core/show/formula_figure.mjs"),
+    )(test)
     return pytest.mark.browser(test)
 
 

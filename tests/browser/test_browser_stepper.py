@@ -13,6 +13,7 @@ from lab import CHROMIUM, browser, cell_errors, decoded_width, lab_server, open_
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.environment("JupyterLab in Chromium", files=("hpml_lab/autograd/views",)),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
 ]
 

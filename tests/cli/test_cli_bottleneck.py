@@ -16,6 +16,7 @@ from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
 BUSY = "import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass\n"
 HPML_LAB = [sys.executable, "-c", "import sys; from hpml_lab.cli import main; sys.exit(main())"]
+watched = pytest.mark.environment("py-spy over a program", files=("hpml_lab/profilers", "hpml_lab/cli/bottleneck.py"))
 
 
 @pytest.fixture
@@ -49,6 +50,7 @@ def test_what_has_no_class_is_said_with_its_line(script):
     assert "it sleeps for" in own(diagnosis)[1] and "script.py:3" in own(diagnosis)[1], diagnosis.text()
 
 
+@watched
 @pytest.mark.parametrize("start", ["{python} script.py; exit 3", "exec {python} starter.py"])
 def test_the_evidence_is_the_same_however_the_work_is_started(script, start):
     script(BUSY)
@@ -58,12 +60,14 @@ def test_the_evidence_is_the_same_however_the_work_is_started(script, start):
     assert "script.py:3" in own(diagnosis)[1]
 
 
+@watched
 @pytest.mark.parametrize("end", ["os._exit(4)", "os.execvp('sh', ['sh', '-c', 'exit 4'])"])
 def test_a_program_may_end_as_it_likes(script, end):
     diagnosis, code = diagnose_command([sys.executable, script(f"import os\n{BUSY}\n{end}\n")])
     assert code == 4 and own(diagnosis)[0] == "single thread", diagnosis.text()
 
 
+@watched
 def test_work_in_a_thread_is_seen(script):
     threaded = f"import threading\ndef work():\n  exec({BUSY!r})\nthreading.Thread(target=work).start()\n"
     diagnosis, _ = diagnose_command([sys.executable, script(threaded)])
@@ -105,6 +109,7 @@ def test_a_process_that_runs_already_is_left_running(script):
     assert own(diagnosis)[0] == "single thread" and "script.py:2" in own(diagnosis)[1], diagnosis.text()
 
 
+@watched
 def test_after_the_seconds_to_watch_the_command_goes_on_to_its_end(script):
     diagnosis, code = diagnose_command([sys.executable, script(f"{BUSY}\nprint('done')\nraise SystemExit(7)\n")], seconds=0.3)
     assert code == 7 and diagnosis.evidence.seconds + diagnosis.evidence.start_seconds < 0.9

@@ -145,6 +145,16 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path, monkeypatc
 # ---- what they are worth, in a copy of the tree --------------------------------------------------------------------
 
 
+@pytest.mark.environment(
+    "pytest in a copy of the project",
+    files=(
+        "hpml_lab/cli/new.py",
+        "hpml_lab/cli/skeletons",
+        "tests/test_house.py",
+        "tests/test_notebook_texts.py",
+        "tests/test_exercises.py",
+    ),
+)
 def test_one_of_each_passes_every_test_but_those_that_it_names(copy):
     """The judges of a new experiment and a new exercise, in a process that has nothing but the copy."""
     named = set()

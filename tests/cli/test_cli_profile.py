@@ -337,6 +337,7 @@ def test_a_script_that_traces_itself_ends_and_sees_no_recording(recorded):
     assert printed == "in its profile: ['forward']\n" and "mean" in operators and "cumsum" not in operators
 
 
+@pytest.mark.environment("py-spy over two processes", files=("hpml_lab/profilers",))
 @pytest.mark.skipif(not find_tool("py-spy"), reason="py-spy is not installed")
 def test_subprocesses_are_watched_with_the_main_process(script):
     found = profile_script([script("""

@@ -322,6 +322,10 @@ def test_what_the_budget_cuts_short_is_not_called_a_failure(lab, monkeypatch):
     assert code == 0 and "no time left" in progress and "Not tried yet: demo-hang." in said
 
 
+@pytest.mark.environment(
+    "five interpreters and a Ctrl-C",
+    files=("hpml_lab/references.py", "hpml_lab/cli/reference.py", "hpml_lab/core/system/programs.py"),
+)
 def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
     command = [
         sys.executable,
@@ -348,6 +352,22 @@ def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
     assert "2 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
 
 
+@pytest.mark.usefixtures("forked")
+def test_an_interrupt_keeps_what_was_recorded_and_the_page(lab, monkeypatch):
+    """As by a Ctrl-C while the last experiment runs."""
+    run = references.run_python
+
+    def interrupted(arguments, **options):
+        if "demo-hang" in arguments:
+            raise KeyboardInterrupt
+        return run(arguments, **options)
+
+    monkeypatch.setattr(references, "run_python", interrupted)
+    code, said, progress = lab("demo-two", "demo-refuse", "demo-hang")
+    assert code == 130 and "interrupted" in progress
+    assert "1 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [(["demo-oen"], "no experiment is called 'demo-oen'"), (["demo-one", "--size", "fast"], "'fast' is not a valid size")],
@@ -364,6 +384,11 @@ def test_a_folder_that_cannot_be_one_is_reported_before_anything_runs(lab, demo,
     code, _, progress = lab("demo-one", option, str(demo / "file"))
     assert code == 2 and f"no file can be written into {demo / 'file'}" in progress and option in progress.splitlines()[1]
     assert not (demo / "runs.txt").exists()
+
+
+def test_an_installed_package_does_not_replace_its_own_recorded_runs(monkeypatch, capsys):
+    monkeypatch.setattr("hpml_lab.core.system.paths.CHECKOUT", False)
+    assert cli.main(["reference", "zero-grad"]) == 2 and "--out DIR" in capsys.readouterr().err
 
 
 def test_a_device_that_does_not_exist_is_wrong_input():
@@ -410,6 +435,7 @@ def test_without_a_gpu_the_cuda_tests_are_skipped_with_a_reason():
     assert run_cuda_tests("cpu", 60.0) == Outcome("tests marked cuda", "skipped", 0.0, "no CUDA GPU here")
 
 
+@pytest.mark.environment("pytest without its plugins", files=("hpml_lab/references.py",))
 def test_the_cuda_tests_are_collected_without_the_plugins_of_the_notebooks():
     """As on a GPU machine without Jupyter: no nbval, no xdist, none of the project's options."""
     files = [str(path) for path in sorted(Path(ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text()][:1]

@@ -50,6 +50,7 @@ def run(*command, **options):
     return done
 
 
+@pytest.mark.environment("uv and a package index", files=("tests/colab",))
 @pytest.mark.parametrize("python", ["3.12", "3.13"])
 def test_nothing_that_the_platform_has_is_replaced(python):
     """Solved with the platform's versions as constraints, the workbook needs no other version of any of them."""
@@ -76,7 +77,7 @@ def test_nothing_that_the_platform_has_is_replaced(python):
     assert {name: chosen[name] for name in pins if name in chosen} == {name: pins[name] for name in pins if name in chosen}
 
 
-@pytest.mark.nightly
+@pytest.mark.environment("pip, and notebooks in an environment of Colab's versions", files=("docs/colab.py", "tests/colab"))
 def test_four_copies_run_in_an_environment_of_the_platforms_versions(copies, tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     assert run(uv(), "venv", "--python", sys.executable, tmp_path / "venv").returncode == 0

@@ -20,6 +20,8 @@ from hpml_lab.core.system.children import child_process, run_in_child, run_in_ch
 from hpml_lab.core.system.workers import child_pids
 
 METHODS = ("fork", "spawn", "forkserver")
+new_interpreter = pytest.mark.environment("a new interpreter", files=("hpml_lab/core/system",))
+MOST_BY_NIGHT = ("fork", pytest.param("spawn", marks=new_interpreter), "forkserver")  # one test starts one on every run
 
 
 def add(a, b):
@@ -100,7 +102,7 @@ def test_sys_exit_ends_the_child_alone():
     assert (outcome.how, outcome.error) == ("raised", "SystemExit: 3")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MOST_BY_NIGHT)
 def test_a_child_that_hangs_is_killed_at_its_deadline(method):
     deadline = 1.0
     outcome = run_in_child(hang, method=method, deadline_seconds=deadline)
@@ -196,7 +198,7 @@ def answer_twice(connection, number):
     time.sleep(600)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MOST_BY_NIGHT)
 def test_a_child_process_talks_and_ends_with_its_block(method):
     before = child_pids()
     with child_process(answer_twice, 5, method=method, duplex=True) as child:
@@ -312,7 +314,7 @@ def test_a_ctrl_c_while_children_start_is_told_by_the_parent_alone(tmp_path, way
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MOST_BY_NIGHT)
 def test_in_its_own_group_a_child_hears_an_interrupt_again(method):
     assert run_in_child(interrupts_itself, method=method).how == "raised"
 

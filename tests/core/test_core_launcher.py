@@ -470,6 +470,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.environment("a Jupyter kernel", files=("hpml_lab/core/system",))
 def test_in_a_kernel_functions_of_a_cell_run_and_an_interrupt_ends_all_ranks(nothing_left):
     from jupyter_client import KernelManager
 

@@ -27,6 +27,12 @@ DEADLINE = 3.0
 WORKERS = {"fork": 2, "spawn": 1}  # one of spawn is enough: each imports torch, for seconds, and two are there with fork
 
 
+# What a fault looks like does not depend on it; that workers which start anew have a deadline is tried on every run.
+new_interpreters = pytest.mark.environment(
+    "workers in new interpreters", files=("hpml_lab/loading/tools", "hpml_lab/core/system")
+)
+
+
 def run(fault, method, deadline):
     """In a child: load the faulty data set to its end, and say how it went and who is left."""
     torch.set_num_threads(1)
@@ -43,7 +49,7 @@ def run(fault, method, deadline):
     return reported, seconds, left, loader.timeout
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=new_interpreters)])
 @pytest.mark.parametrize(
     "fault, text, fix",
     [
@@ -300,6 +306,7 @@ def small_shm(command, options="size=4m"):
     return full if probe.returncode == 0 else None
 
 
+@pytest.mark.environment("a namespace with a full /dev/shm", files=("hpml_lab/loading/tools", "hpml_lab/core/system"))
 @pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
 def test_a_full_shared_memory_is_reported_with_the_fix():
     before = set(Path("/dev/shm").iterdir())

@@ -267,7 +267,9 @@ def trained_on_one_batch(net):
     return net.eval()
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "a C++ compiler", files=("hpml_lab/quantization/experiments/static_and_qat", "hpml_lab/core/timing/compilation.py")
+)
 @NEEDS_TORCHAO
 def test_a_compiled_graph_runs_all_layers_by_integer_operators():
     notes, x = [], images(6, 8, 1, 28, 28)

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from hpml_lab.core.system.launcher import launch
 from hpml_lab.race.experiments.mnist_three_nets import on_ranks
 from hpml_lab.race.experiments.mnist_three_nets.training import split_into_tasks
 from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Setting
@@ -50,6 +51,7 @@ def run(folder, count, *workers):
     return [[json.loads((folder / f"rank{rank}_workers{n}.json").read_text()) for rank in range(count)] for n in workers]
 
 
+@pytest.mark.environment("torchrun", files=("hpml_lab/race/experiments/mnist_three_nets", "hpml_lab/race/tools"))
 def test_many_ranks_and_many_workers_give_bitwise_the_result_of_one_process(tmp_path):
     [[(own, everything, alone)], [(_, _, by_workers)]] = run(tmp_path / "one", 1, 1, 2)
     assert own == everything == len(alone)
@@ -75,6 +77,14 @@ def test_without_torchrun_there_is_one_rank(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert (on_ranks.rank(), on_ranks.size(), on_ranks.own([1, 2]), on_ranks.gather("x")) == (0, 1, [1, 2], ["x"])
     on_ranks.leave()
+
+
+def numbered():
+    return on_ranks.gather((on_ranks.rank(), on_ranks.own([10, 11, 12])))
+
+
+def test_each_rank_gets_what_all_of_them_have():
+    assert launch(numbered) == [[(0, [10, 12]), (1, [11])]] * 2
 
 
 def test_each_rank_takes_its_own_gpu(monkeypatch):

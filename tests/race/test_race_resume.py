@@ -76,7 +76,12 @@ def whole():
     return json.loads(json.dumps(curves))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+killed = pytest.mark.environment(
+    "an interpreter that is killed", files=("hpml_lab/race/experiments/mnist_three_nets", "hpml_lab/race/tools")
+)
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=killed), 2])
 def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers, whole):
     killed = child(tmp_path, STEPS, workers)
     end = time.monotonic() + 300

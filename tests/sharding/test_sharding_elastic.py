@@ -297,7 +297,9 @@ def test_the_step_from_which_the_last_ranks_go_on_is_what_they_report(monkeypatc
     assert (row.goes_on, row.repeated, [attempt.start for attempt in attempts], sound) == ("15", 5, [0, 15], False)
 
 
-@pytest.mark.nightly
+@pytest.mark.environment(
+    "torchrun, which starts its ranks again", files=("hpml_lab/sharding/experiments/elastic", "hpml_lab/sharding/lessons")
+)
 def test_torchrun_ends_with_the_same_bits(tmp_path, nothing_left):
     found = under_torchrun(SimpleNamespace(steps=14, every=5, width=32), Fault(1, 7))
     assert (found["start"], found["restarts"]) == (5, 1), found

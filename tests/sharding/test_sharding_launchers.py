@@ -136,6 +136,9 @@ def test_torchrun_continues_what_one_process_began_and_trains_the_same(folder, p
 
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
+other_group = pytest.mark.environment(
+    "a group of gloo that others make", files=("hpml_lab/sharding/lessons", "hpml_lab/sharding/experiments/elastic")
+)
 COUNT_THREADS = """
 import contextlib, importlib, os, sys, time
 
@@ -167,8 +170,12 @@ print("threads of gloo at the end:", count())
     "program, arguments",
     [
         pytest.param("train", STEPS, id="DDP"),
-        pytest.param("train", [*STEPS, "--deepspeed_config", "deepspeed.json"], marks=needs_deepspeed, id="DeepSpeed"),
-        pytest.param("hpml_lab.sharding.experiments.elastic.on_ranks", ['{"folder": "run", "steps": 2}'], id="elastic"),
+        pytest.param(
+            "train", [*STEPS, "--deepspeed_config", "deepspeed.json"], marks=[needs_deepspeed, other_group], id="DeepSpeed"
+        ),
+        pytest.param(
+            "hpml_lab.sharding.experiments.elastic.on_ranks", ['{"folder": "run", "steps": 2}'], marks=other_group, id="elastic"
+        ),
     ],
 )
 def test_no_thread_of_gloo_is_left_when_python_ends(folder, program, arguments):
@@ -226,6 +233,9 @@ def slurm(folder):
     return dict(PATH=search, SLURM_JOB_ID=job, SLURM_NNODES="2", SLURM_GPUS_ON_NODE="1", SLURM_JOB_NODELIST="node[1-2]")
 
 
+@pytest.mark.environment(
+    "two launches of torchrun", files=("hpml_lab/sharding/lessons/train.py", "hpml_lab/sharding/lessons/train.slurm")
+)
 @pytest.mark.skipif(shutil.which("bash") is None, reason="a Slurm script is a bash script")
 def test_the_slurm_script_trains_the_same_on_two_nodes(folder, plain, slurm):
     code, said = run(["bash", "train.slurm", *STEPS], folder, **slurm)
@@ -235,6 +245,9 @@ def test_the_slurm_script_trains_the_same_on_two_nodes(folder, plain, slurm):
     assert len(list(result.glob("rank*.log"))) == 2
 
 
+@pytest.mark.environment(
+    "torchrun, and a signal to it", files=("hpml_lab/sharding/lessons/train.py", "hpml_lab/sharding/lessons/train.slurm")
+)
 def test_sigterm_to_torchrun_leaves_a_snapshot_of_the_step_in_which_it_came(folder):
     """torchrun passes the signal on; the ranks get it at different times."""
     endless = ["--steps", "1000000", "--save-every", "20"]
@@ -268,6 +281,7 @@ def port_in_use():
         yield str(taken.getsockname()[1])
 
 
+@pytest.mark.environment("torchrun", files=("hpml_lab/sharding/lessons/train.py", "hpml_lab/sharding/lessons/train.slurm"))
 def test_torchrun_names_a_port_that_is_in_use(folder, port_in_use):
     code, said = run(["torchrun", "--nproc-per-node", "2", "--master-port", port_in_use, "train.py"], folder)
     assert code != 0 and "EADDRINUSE" in said and f"port: {port_in_use}" in said, said
@@ -280,6 +294,7 @@ def test_the_script_names_a_port_that_is_in_use(folder, port_in_use):
     assert code != 0 and "EADDRINUSE" in said and f"port: {port_in_use}" in said, said
 
 
+@pytest.mark.environment("torchrun", files=("hpml_lab/sharding/lessons/train.py", "hpml_lab/sharding/lessons/train.slurm"))
 def test_nccl_without_gpus_is_one_clear_error(folder):
     code, said = run([*TWO, "--device", "cuda"], folder)
     assert code != 0, said

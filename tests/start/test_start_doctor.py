@@ -126,6 +126,7 @@ def test_without_torch_the_other_commands_say_what_to_do(bare):
         )
 
 
+@pytest.mark.environment("a Python with another torchvision", files=("hpml_lab/start/tools", "hpml_lab/cli/doctor.py"))
 def test_a_torchvision_of_another_torch_is_found_with_the_fix_in_one_line(tmp_path):
     # What a real entry does on import; the message is torch's own.
     source = "import torch\ntorch.library.register_fake('torchvision::nms')(lambda boxes, scores, threshold: None)\n"

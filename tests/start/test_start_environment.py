@@ -1,5 +1,7 @@
 """The experiment `environment`: the doctor's report as a result."""
 
+import re
+
 import pytest
 
 from hpml_lab import start
@@ -49,7 +51,8 @@ def test_its_exact_claims_fail_where_python_and_torch_do_not_fit(monkeypatch):
     states = {"torchvision": MISSING, "shm": LIMITED, "cuda": MISSING}
     findings = [Finding(name, states.get(name, OK), "cpu, x", fix="do it") for name in PROBES]
     broken = Report(findings, [Notebook("00_start", MISSING, 1)])
-    monkeypatch.setattr(module, "examine", lambda device: broken)
+    asked = []
+    monkeypatch.setattr(module, "examine", lambda device: asked.append(str(device)) or broken)
     result = start.environment("quick", device="cpu")
     assert not result
     assert {row.name: row.value for row in result.rows(MachineFinding)}["device"] == "cpu, x; cpu: it was asked for"

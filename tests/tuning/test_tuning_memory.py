@@ -327,7 +327,7 @@ def test_on_a_gpu_what_is_counted_is_the_same(experiment):
     assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("full size on the CPU")
 def test_the_full_size_has_the_peaks_that_were_measured_before_this_code():
     net, x = mlp_blocks(16, 512), torch.randn(2048, 512)
 
