@@ -402,13 +402,8 @@ def test_a_rung_says_how_it_was_found():
 
 
 @pytest.fixture(scope="module")
-def climbed(on_digits, network):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.trained_quickly", lambda params: network)
-        return on_digits(
-            "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, fitting=4, validation=2, turns=1,
-            sample_seconds=0.01, stream=2, watched=(1, 4), compile=False, edge=24, patches=2, ranks=(), folder=0,
-        )  # fmt: skip
+def climbed(ran):
+    return ran("lung-nodule-pipeline")
 
 
 def test_the_ladder_is_sound_and_ends_with_unchanged_detections(climbed, sound):
