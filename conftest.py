@@ -127,7 +127,8 @@ def on_digits(without_mnist):
 def ran():
     """(slug) -> the result at quick on a CPU that the topic's notebook got in this run of the tests, or that is got here.
 
-    The notebook stands first in its topic's group, so nothing that it has measured is measured again.
+    The notebook stands first in its topic's group, so nothing that it has measured is measured again. What it has found on a
+    GPU is no result of the CPU.
     """
     from hpml_lab.core.experiment.registry import find
 

@@ -11,9 +11,7 @@ from hpml_lab.capstone.experiments import nodule_detector
 from hpml_lab.capstone.experiments.nodule_detector import figure
 from hpml_lab.capstone.lessons import detector, stages
 from hpml_lab.capstone.tools import ct, prepared
-from hpml_lab.core.experiment import Params, Table
-from hpml_lab.core.system import machine
-from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import on_threads
 
@@ -175,16 +173,11 @@ def test_work_side_by_side_keeps_the_order_and_passes_errors_on():
 
 
 @pytest.fixture(scope="module")
-def result():
-    parameters = {"training": 4, "fitting": 6, "test": 6, "steps": 4, "seeds": 2}
-    experiment = nodule_detector.nodule_detector
-    result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
-    result.experiment, result.slug, result.size, result.device = experiment, "nodule-detector", "quick", "cpu"
-    result.machine = dict(machine.describe())
-    return result
+def result(ran):
+    return ran("nodule-detector")
 
 
-def test_the_experiments_rows_hold_curves_after_four_steps_too(result):
+def test_the_experiments_rows_hold_the_curves_of_both_seeds(result):
     assert [row.seed for row in result.rows(nodule_detector.TrainedSeed)] == [0, 1]
     for row in result.rows(nodule_detector.TrainedSeed):
         assert 0 <= row.few <= row.half <= row.one <= row.four <= 1

@@ -56,10 +56,6 @@ SMALL = {
 }
 
 
-def small(experiment, device=None):
-    return replace(experiment, quick=SMALL[experiment.slug])("quick", device=device)
-
-
 @pytest.fixture(scope="module")
 def runs():
     """(experiment) -> its small run, and the processes that were there before: each runs once for all tests."""
@@ -68,7 +64,7 @@ def runs():
     def once(experiment):
         if experiment.slug not in made:
             before = child_pids()
-            made[experiment.slug] = small(experiment, device="cpu"), before
+            made[experiment.slug] = replace(experiment, quick=SMALL[experiment.slug])("quick", device="cpu"), before
         return made[experiment.slug]
 
     return once
@@ -324,12 +320,9 @@ def test_num_workers_redoes_the_lectures_arithmetic(runs):
     assert bounds[-1] == bounds[-2]  # 16 workers are no faster than 8
 
 
-def test_without_a_gpu_the_experiments_say_so_and_make_nothing_up():
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    pinned = small(pinned_memory)
+def test_without_a_gpu_the_experiments_say_so_and_make_nothing_up(runs):
+    (pinned, _), (copied, _) = runs(pinned_memory), runs(gpu_prefetcher)
     assert pinned.rows(HostCopy) and not pinned.rows(DeviceCopy)
-    copied = small(gpu_prefetcher)
     assert all("emulated" in row.schedule for row in copied.rows(CopySchedule))
     recorded = {figure.label for figure in gpu_prefetcher.reference().key_figures}
     assert {figure.label for figure in copied.key_figures} == recorded, "step times stand next to those of a GPU"

@@ -6,7 +6,6 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data.lengths import LengthBuckets, padding
-from hpml_lab.loading import samplers
 from hpml_lab.loading.experiments.samplers import SamplerDraws, WorkerNumbers, lengths_in_batches
 from hpml_lab.loading.lessons import sampling
 from hpml_lab.loading.lessons.sampling import RARE, SAMPLERS, drawn_indices, imbalanced, make_sampler
@@ -78,8 +77,8 @@ def test_without_workers_the_worker_is_minus_one():
         assert workers.tolist() == [-1] * 4 and all(0 <= number < sampling.BIG for number in numbers.tolist())
 
 
-def test_the_experiment_is_sound(sound):
-    result = samplers("quick", device="cpu")
+def test_the_experiment_is_sound(sound, ran):
+    result = ran("samplers")
     sound(result)
     rows = {row.sampler: row for row in result.rows(SamplerDraws)}
     assert list(rows) == list(SAMPLERS)

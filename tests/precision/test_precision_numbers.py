@@ -21,8 +21,8 @@ from hpml_lab.precision.lessons.sums import accumulate
 CPU = torch.device("cpu")
 
 
-def test_fp16_vs_bf16(sound):
-    result = fp16_vs_bf16("quick", device="cpu")
+def test_fp16_vs_bf16(sound, ran):
+    result = ran("fp16-vs-bf16")
     sound(result)
     formats = {row.number_format: row for row in result.rows(FormatRow)}
     assert formats["fp16"].largest == 65504 and formats["fp16"].smallest == 2.0**-24
@@ -41,8 +41,8 @@ def test_fp16_vs_bf16(sound):
         assert curve["loss"] == [runs[name].losses[step] for step in curve["step"]], f"the curve of {name} is that of its run"
 
 
-def test_gemm_tensor_cores_on_the_cpu(sound):
-    result = gemm_tensor_cores("quick", device="cpu")
+def test_gemm_tensor_cores_on_the_cpu(sound, ran):
+    result = ran("gemm-tensor-cores")
     sound(result)
     rows = result.rows(ProductRate)
     assert all(row.sheet_share is None for row in rows), "no data sheet is made up for a CPU"

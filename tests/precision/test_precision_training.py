@@ -35,8 +35,8 @@ def digits():
     return load("digits")
 
 
-def test_amp_training_is_sound_and_shows_both_columns(sound):
-    result = amp_training.amp_training("quick", device="cpu")
+def test_amp_training_is_sound_and_shows_both_columns(sound, ran):
+    result = ran("amp-training")
     sound(result)
     rows = result.rows(LoopRow)
     assert [row.loop for row in rows] == ["fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"] == list(LOOPS)
@@ -82,8 +82,8 @@ def test_accuracy_is_that_of_the_test_images(digits):
     assert accuracy == pytest.approx(100 * right)
 
 
-def test_loss_scaling_is_sound_and_answers_the_lectures_table(sound):
-    result = loss_scaling("quick", device="cpu")
+def test_loss_scaling_is_sound_and_answers_the_lectures_table(sound, ran):
+    result = ran("loss-scaling")
     sound(result)
     assert [row.recipe for row in result.rows(RecipeRow)] == list(recipes.RECIPES)
     lecture = {figure.label: figure.lecture for figure in result.key_figures if figure.lecture}

@@ -17,7 +17,6 @@ from hpml_lab.core.experiment import Result
 from hpml_lab.core.timing.clock import ceiling
 from hpml_lab.core.timing.timeline import Span
 from hpml_lab.profilers.thread_states import Watch, shares_of_successors
-from hpml_lab.profiling import bottleneck_classes
 from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop, judge_loops, known_loops
 from hpml_lab.profiling.experiments.bottleneck_classes.known_gpu_loops import WRITTEN, on_gpu
 from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
@@ -180,8 +179,8 @@ def test_a_written_time_line_has_its_bound_and_a_loop_too_short_to_be_watched_ha
     assert decide(replace(known.evidence, seconds=SHORTEST / 2)).bound == CANNOT_TELL
 
 
-def test_the_row_bottleneck_classes_is_sound(sound):
-    result = bottleneck_classes("quick", device="cpu")
+def test_the_row_bottleneck_classes_is_sound(sound, ran):
+    result = ran("bottleneck-classes")
     sound(result)
     assert len(result.rows(MeasuredLoop)) == result.here(LOOPS) == len(ON_HOST)
     assert len(result.rows(WrittenLoop)) == len(WRITTEN)

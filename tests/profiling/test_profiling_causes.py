@@ -21,9 +21,9 @@ def short(monkeypatch):
     monkeypatch.setattr(row, "WATCHED_SECONDS", 0.05)
 
 
-def test_the_row_times_and_profiles_each_pair(sound):
+def test_the_row_times_and_profiles_each_pair(sound, ran):
     pytest.importorskip("h5py")
-    result = replace(slow_causes, quick=SMALL)("quick", device="cpu")
+    result = ran("slow-causes")
     sound(result)
     rows = result.rows(CausePair)
     assert [row.cause for row in rows] == ["exceptions", "traversal", "dictionary", LOCKING] and len(result.claims) == 6

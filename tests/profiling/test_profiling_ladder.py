@@ -12,7 +12,7 @@ from hpml_lab.core.timing.ladder import next_change
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
-from hpml_lab.profiling import profile_loop, rung_checks
+from hpml_lab.profiling import rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
 from hpml_lab.profiling.experiments.profile_loop.trainer_changes import BITS, CHANGES, ROUNDING, SIXTEEN
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder, TrainerRung
@@ -276,8 +276,8 @@ def test_a_ladder_is_climbed_twice_and_judged_with_settings_that_can_be_entered_
     assert entered == [dict(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)] * 5
 
 
-def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
-    result = profile_loop("quick", "cpu")
+def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound, ran):
+    result = ran("profile-loop")
     sound(result)
     rows = result.rows(RungRow)
     assert len(rows) >= 6 and result.here(TOTAL) > 1

@@ -119,10 +119,9 @@ def sampler_threads():
     return [thread for thread in threading.enumerate() if thread.name == "hpml-monitor"]
 
 
-def test_the_row_monitors_is_sound(sound):
-    result = monitors("quick", device="cpu")
+def test_the_row_monitors_is_sound(sound, ran):
+    result = ran("monitors")
     sound(result)
-    assert not sampler_threads()
     each, some, whole = result.rows()
     assert [row.averaged_over for row in result.rows()] == ["each sample", "some cycles", "whole run"]
     assert each.windows > some.windows > whole.windows == 1
@@ -372,8 +371,8 @@ def test_the_use_of_a_gpu_counts_this_processs_gpu_only(two_gpus, monkeypatch):
     assert gpu_use.GpuHistory(torch.device("cpu")).uses([sample(1.0, 40, 0)], [], 1.0) == []
 
 
-def test_the_figure_sets_known_bursts_against_what_nvml_says(two_gpus):
-    result = monitors("quick", device="cpu")
+def test_the_figure_sets_known_bursts_against_what_nvml_says(ran):
+    result = ran("monitors")
     points = [(0.0, 0.0), (0.0, 100.0), (0.1, 100.0), (0.1, 0.0)]
     names = (gpu_use.KNOWN, gpu_use.SAMPLED, gpu_use.QUERIED)
     result.tables.append(Table("GPU", [gpu_use.GpuUse(name, 4, 0.0, 100.0, 50.0, 100.0, points) for name in names]))
@@ -390,6 +389,7 @@ def test_the_experiment_reads_the_gpu_that_it_computes_on(two_gpus, monkeypatch,
     monkeypatch.setattr(monitors_module, "GpuHistory", OfThisProcess)
     two_gpus.nvmlDeviceGetSamples = lambda *_: (1, [types.SimpleNamespace(timeStamp=time.time() * 1e6, sampleValue=HALF)])
     result = monitors("quick", device="cpu")
+    assert not sampler_threads()
     sound(result)
     known, sampled, queried = result.rows(gpu_use.GpuUse)
     assert 0 < known.average < 100 and (known.least, known.most) == (0, 100)

@@ -22,7 +22,7 @@ from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import functions, py_spy, stacks
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.functions import FunctionRow, LineRow
-from hpml_lab.profiling import cprofile_line_profiler, flame_graph, perf_counters, random_walk_profile, where_the_time_went
+from hpml_lab.profiling import flame_graph, perf_counters, random_walk_profile, where_the_time_went
 from hpml_lab.profiling.experiments.cprofile_line_profiler import MarkerRow
 from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, measure_native, training_process
 from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun, c_program
@@ -37,8 +37,8 @@ FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
 # ---- functions and lines ------------------------------------------------------------------------------------------------
 
 
-def test_the_experiment_finds_the_expensive_function_and_line(sound):
-    result = cprofile_line_profiler("quick", device="cpu")
+def test_the_experiment_finds_the_expensive_function_and_line(sound, ran):
+    result = ran("cprofile-line-profiler")
     sound(result)
     assert result.rows(FunctionRow) and result.rows(LineRow)
     assert [figure.lecture for figure in result.key_figures][:3] == [49.5, 3.7, 46.7]
@@ -364,8 +364,8 @@ def test_perf_sees_python_and_c_of_this_python_or_says_why_not(tmp_path):
 FEW = perf_counters.quick | dict(naps=5, indices=2**16, in_python=2**12, turns=2)
 
 
-def test_the_row_counts_faults_and_switches(sound):
-    result = perf_counters("quick", device="cpu")
+def test_the_row_counts_faults_and_switches(sound, ran):
+    result = ran("perf-counters")
     sound(result)
     assert [row.program for row in result.rows(CountedRun)] == ["touch", "sleep", "ordered", "shuffled"]
     assert len(where_the_time_went(result).figure.axes) == 1

@@ -225,12 +225,12 @@ def test_the_transformer_is_torchs_with_ordinary_layers():
 
 
 @pytest.fixture(scope="module")
-def result(on_digits):
-    return on_digits("dynamic-quantization", **SMALL)
+def result(ran):
+    return ran("dynamic-quantization")
 
 
 @needs_torchao
-def test_the_exact_claims_hold_at_other_sizes(result, tmp_path):
+def test_the_exact_claims_hold_and_the_result_is_read_again(result, tmp_path):
     assert result, [claim for claim in result.claims if claim.exact and not claim.holds]
     assert sum(claim.exact for claim in result.claims) == 2
     again = load_result(result.save(tmp_path))
@@ -266,7 +266,7 @@ def test_what_a_layer_of_torchaos_stores_and_calls(result):
 
 def test_what_runs_is_timed_in_turns_and_what_does_not_says_why(result):
     timed = result.rows(TimedForward)
-    assert {(row.width, row.batch) for row in timed} == {(0, 1), (0, 16), *((w, b) for w in (32, 64) for b in (1, 4))}
+    assert {(row.width, row.batch) for row in timed} == {(0, 1), (0, 16), *((w, b) for w in (256, 1024) for b in (1, 256))}
     assert {row.where for row in timed} == {"on the CPU"}
     assert all((row.gain is None) == (row.format in (FP32, FP32 + ", compiled")) for row in timed)
     assert all(row.low <= row.gain <= row.high and row.noise >= 0 for row in timed if row.gain)
@@ -277,8 +277,9 @@ def test_what_runs_is_timed_in_turns_and_what_does_not_says_why(result):
 
 def test_accuracies_and_costs(result, int8_saturates):
     accuracies, costs = result.rows(LeNetAccuracy), {row.format: row for row in result.rows(LayerCost)}
-    assert accuracies[0].format == FP32 and accuracies[0].same == accuracies[0].images == 200
-    assert int8_saturates or all(row.same >= 180 for row in accuracies)
+    assert accuracies[0].format == FP32 and accuracies[0].same == accuracies[0].images
+    assert accuracies[0].images in (497, 4000), "all test images of digits, or those of MNIST that were asked for"
+    assert int8_saturates or all(row.same >= 0.9 * row.images for row in accuracies)
     assert costs[FP32].stored == costs[FP32].needed == 32 and costs[BF16].needed == 16
     assert costs[FP32].error == 0 < costs[LEGACY].error < 0.05
 
@@ -299,7 +300,8 @@ class SaidToBeT4(Device):
 def test_on_a_gpu_the_lectures_layers_are_timed_on_the_cpu_too_and_torchaos_compiled(monkeypatch, without_mnist, result):
     monkeypatch.setattr(torch, "compile", lambda net, **options: net)
     device = SaidToBeT4(torch.device("cpu"), "", torch.float16, "")
-    gpu = find("dynamic-quantization").function(Params(size="quick", device=device, **SMALL))
+    same_layers = {name: find("dynamic-quantization").quick[name] for name in ("widths", "batches")}
+    gpu = find("dynamic-quantization").function(Params(size="quick", device=device, **SMALL | same_layers))
     assert gpu and [claim.text for claim in gpu.claims if claim.exact] == [claim.text for claim in result.claims if claim.exact]
     cpu, there = ([row for row in gpu.rows(TimedForward) if row.where == f"on the {name}"] for name in ("CPU", "GPU"))
     assert [(row.model, row.batch, row.format) for row in cpu] == [

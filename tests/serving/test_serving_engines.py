@@ -46,10 +46,10 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and process group
 
 
 @pytest.fixture(scope="module")
-def result(on_digits):
+def result(ran):
     for package in ("onnxruntime", "onnxscript", "litserve"):
         pytest.importorskip(package)
-    return on_digits("serving-engines", **SMALL)
+    return ran("serving-engines")
 
 
 def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
@@ -59,9 +59,11 @@ def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
         (name, load) for load in ("calm", "busy") for name in experiment.SERVERS
     ]
     assert {row.note for row in rows} == {""}
-    assert [row.requests for row in rows] == [4] * 4 + [24] * 4 and {row.failed for row in rows} == {0}
+    size = serving.serving_engines.quick
+    calm, busy = (size["turns"] * count for _, count in (size["calm"], size["busy"]))
+    assert [row.requests for row in rows] == [calm] * 4 + [busy] * 4 and {row.failed for row in rows} == {0}
     batch = {row.engine: row.mean_batch for row in rows if row.load == "busy"}
-    assert batch[experiment.LIT_ALONE] == 1 and all(1 <= size <= 4 for size in batch.values())
+    assert batch[experiment.LIT_ALONE] == 1 and all(1 <= mean <= size["limit"] for mean in batch.values())
     assert result.checks[0].holds and "left" in result.checks[0].text
     assert serving.busy_latency_over_time(result).figure.axes[0].get_xlabel()
     assert set(result.arrays["busy"]) == set(experiment.SERVERS)

@@ -111,27 +111,20 @@ def test_a_line_through_service_times_has_no_negative_part():
 
 
 @pytest.fixture(scope="module")
-def result():
-    small = inference_pipeline.quick | dict(
-        slices=4,
-        samples=2,
-        limit=2,
-        traffic=((0.7, 6), (1.5, 6)),
-        queue_loads=(0.3, 0.7),
-        queue_requests=50_000,
-        batched_requests=300,
-    )
-    return dataclasses.replace(inference_pipeline, quick=small)("quick", "cpu")
+def result(ran):
+    return ran("inference-pipeline")
 
 
-def test_a_small_run_holds_its_exact_claims_and_draws(result, tmp_path):
+def test_the_run_holds_its_exact_claims_and_draws(result, tmp_path):
     assert result, [claim.text for claim in [*result.claims, *result.checks] if claim.exact and not claim.holds]
     assert {row.outputs for row in result.rows(PipelineThroughput) if row.limit == 1} == {BITWISE}
-    assert sum(len(row.latencies) for row in result.rows(LatencyAtLoad)) == 6 * len(result.rows(LatencyAtLoad))
+    requests = dict(inference_pipeline.quick["traffic"])
+    traffic = result.rows(LatencyAtLoad)
+    assert [len(row.latencies) for row in traffic] == [requests[row.load] for row in traffic] and traffic
     saved = inference_pipeline.load(result.save(tmp_path))
     for shown in (result, saved):
         assert [len(axes.lines) > 0 or len(axes.patches) > 0 for axes in shown.figure().axes] == [True] * 3
-        assert len(modes_in_time(shown).figure.axes) == len(modes(choose_device("cpu"), 2))
+        assert len(modes_in_time(shown).figure.axes) == len(modes(choose_device("cpu"), inference_pipeline.quick["limit"]))
         assert len(theory_and_ticks(shown).figure.axes) == 3
 
 
@@ -149,7 +142,7 @@ def test_claims_fail_where_outputs_differ_or_requests_are_lost(result):
         throughput, rows=[dataclasses.replace(row, outputs="1e-3 apart") for row in throughput.rows]
     )
     wrong.tables[1] = dataclasses.replace(traffic, rows=[dataclasses.replace(row, failed=1) for row in traffic.rows])
-    module.judge(wrong, {}, 1.0, service_models_of(result.rows(BatchService), 2))
+    module.judge(wrong, {}, 1.0, service_models_of(result.rows(BatchService), inference_pipeline.quick["limit"]))
     failing = [claim.text.split()[0] for claim in [*wrong.claims, *wrong.checks] if claim.exact and not claim.holds]
     assert failing == ["Without", "Every"]
 

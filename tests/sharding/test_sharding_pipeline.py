@@ -8,8 +8,6 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
@@ -111,10 +109,8 @@ def test_a_stage_without_parameters_passes_gradients_on():
     assert all(torch.allclose(a, p.grad, atol=1e-6) for a, p in zip(gradients, layers.parameters(), strict=True))
 
 
-def test_the_experiment_is_sound(sound):
-    params = dict(ranks=4, micro_batches=[2, 8], turns=1, pass_seconds=0.001)
-    result = pipeline_parallel.function(Params(size="quick", device=choose_device("cpu"), **params))
-    result.experiment, result.slug, result.size, result.device = pipeline_parallel, "pipeline-parallel", "quick", "cpu"
+def test_the_experiment_is_sound(sound, ran):
+    result = ran("pipeline-parallel")
     sound(result)
     ways = result.rows(PipelineWay)
     assert len(ways) == 5 and [row.same for row in ways if "this package" in row.way] == [True, True]

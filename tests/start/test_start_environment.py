@@ -1,7 +1,5 @@
 """The experiment `environment`: the doctor's report as a result."""
 
-import re
-
 import pytest
 
 from hpml_lab import start

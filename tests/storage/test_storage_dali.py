@@ -32,8 +32,8 @@ def photographs(tmp_path_factory):
     return make_photographs(tmp_path_factory.mktemp("set") / "photographs", 12)
 
 
-def test_the_experiment_is_sound_and_says_what_is_left_out(sound):
-    result = replace(dali, quick=SMALL)("quick", device="cpu")
+def test_the_experiment_is_sound_and_says_what_is_left_out(sound, ran):
+    result = ran("dali")
     sound(result)
     ways = {(row.pipeline, row.workers) for row in result.rows(LoadingRate)}
     assert not any("again" in pipeline for pipeline, _ in ways), "the placebo is no row"

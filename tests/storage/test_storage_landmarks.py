@@ -12,7 +12,6 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.storage import face_landmarks
 from hpml_lab.storage.experiments.face_landmarks import (
     DamagedRow,
     FormerCall,
@@ -270,8 +269,8 @@ def test_each_kind_of_damage_is_done(table):
     assert len(data) == 4 and len(set(text.split(": ", 1)[1] for text in data.skipped)) == 8
 
 
-def test_the_experiment_is_sound(sound):
-    result = face_landmarks("quick", device="cpu")
+def test_the_experiment_is_sound(sound, ran):
+    result = ran("face-landmarks")
     sound(result)
     assert result.here("skipped after damage") == 8 and result.here("landmarks of an image") == 17
     moved = result.rows(MovedPoints)
