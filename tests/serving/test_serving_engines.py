@@ -45,6 +45,9 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and process group
 # ---- the engines themselves ------------------------------------------------------------------------------------------
 
 
+engines = pytest.mark.environment("ONNX Runtime and LitServe, as in notebook 20", files=("hpml_lab/serving",))
+
+
 @pytest.fixture(scope="module")
 def result(on_digits):
     for package in ("onnxruntime", "onnxscript", "litserve"):
@@ -52,6 +55,7 @@ def result(on_digits):
     return on_digits("serving-engines", **SMALL)
 
 
+@engines
 def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
     sound(result)
     rows = result.rows(EngineTraffic)
@@ -67,6 +71,7 @@ def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
     assert set(result.arrays["busy"]) == set(experiment.SERVERS)
 
 
+@engines
 def test_onnx_runtime_gives_torchs_outputs(result):
     rows = result.rows(OnnxEquality)
     assert [row.batch for row in rows] == [1, 3, 16]

@@ -19,8 +19,8 @@ needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is No
 
 
 @pytest.fixture(scope="module")
-def result():
-    return deepspeed_training("quick", "cpu")
+def result(ran):
+    return ran("deepspeed-training")
 
 
 @needs_deepspeed
