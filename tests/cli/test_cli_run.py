@@ -379,6 +379,7 @@ sys.exit(cli.main())
 """
 
 
+@pytest.mark.environment("an interpreter and a Ctrl-C", files=("hpml_lab/cli/run.py", "hpml_lab/cli/__init__.py"))
 def test_a_real_ctrl_c_ends_a_run_with_130_and_keeps_what_was_finished(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", OWN, "run", "short", "long", "--device", "cpu", "--out", str(tmp_path)],

@@ -108,6 +108,7 @@ def tune_here(folder, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.environment("the command in an interpreter of its own", files=("hpml_lab/cli/tune.py", "hpml_lab/loading/tools"))
 def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
     arguments = ("train:make_dataset", "--batch-size", "8", "--max-workers", "2", "--step-seconds", "0.001")
     done = subprocess.run(command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)

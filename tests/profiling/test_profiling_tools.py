@@ -186,6 +186,7 @@ def test_samples_without_a_frame_belong_to_no_function():
     assert stacks.split_imports(IMPORTING + " 98\nmain;hot 4\n") == ("main;hot 4\n", IMPORTING)
 
 
+@pytest.mark.environment("py-spy, as in notebook 10", files=("hpml_lab/profiling/experiments", "hpml_lab/profilers"))
 def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
     before = child_pids()
     result = flame_graph("quick", device="cpu")

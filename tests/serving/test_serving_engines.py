@@ -45,6 +45,9 @@ posix = pytest.mark.skipif(os.name != "posix", reason="signals and process group
 # ---- the engines themselves ------------------------------------------------------------------------------------------
 
 
+engines = pytest.mark.environment("ONNX Runtime and LitServe, as in notebook 20", files=("hpml_lab/serving",))
+
+
 @pytest.fixture(scope="module")
 def result(ran):
     for package in ("onnxruntime", "onnxscript", "litserve"):
@@ -52,6 +55,7 @@ def result(ran):
     return ran("serving-engines")
 
 
+@engines
 def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
     sound(result)
     rows = result.rows(EngineTraffic)
@@ -69,6 +73,7 @@ def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
     assert set(result.arrays["busy"]) == set(experiment.SERVERS)
 
 
+@engines
 def test_onnx_runtime_gives_torchs_outputs(result):
     rows = result.rows(OnnxEquality)
     assert [row.batch for row in rows] == [1, 3, 16]

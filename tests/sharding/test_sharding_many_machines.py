@@ -204,6 +204,9 @@ def test_a_run_that_goes_on_alone_sees_the_same_batches():
     assert not torch.equal(first, whole)
 
 
+@pytest.mark.environment(
+    "two agents of torchrun on one host", files=("hpml_lab/sharding/experiments/many_machines", "hpml_lab/sharding/tools")
+)
 @needs_linux
 def test_without_namespaces_both_agents_run_on_one_host(monkeypatch, sound):
     monkeypatch.setattr(module, "why_no_hosts", lambda: "Two hosts cannot be set up here: a test.")
