@@ -275,10 +275,8 @@ def test_the_best_interval_is_where_both_losses_are_least():
 # ---- the experiment ------------------------------------------------------------------------------------------------------
 
 
-def test_the_experiment_is_sound(sound, nothing_left):
-    from hpml_lab import sharding
-
-    result = sharding.elastic()
+def test_the_experiment_is_sound(sound, ran):
+    result = ran("elastic")
     sound(result)
     rows = {row.run: row for row in result.rows()}
     assert rows["a rank is killed"].sha == rows["fewer and fewer ranks"].sha == rows["undisturbed"].sha

@@ -33,10 +33,6 @@ DEADLINE = 240
 SMALL = dict(sizes={"": (1, 2), "1gbit": (1, 2), "100mbit": (1, 2)}, steps=3, steps_alone=1, wait_seconds=1.0, beat_seconds=1)
 
 
-def small_run():
-    return replace(module.many_machines, quick=SMALL)("quick", device="cpu")
-
-
 def on(hosts, host, *argv):
     done = subprocess.run(hosts.command(host, argv), capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
@@ -210,18 +206,16 @@ def test_a_run_that_goes_on_alone_sees_the_same_batches():
 @needs_linux
 def test_without_namespaces_both_agents_run_on_one_host(monkeypatch, sound):
     monkeypatch.setattr(module, "why_no_hosts", lambda: "Two hosts cannot be set up here: a test.")
-    result = small_run()
+    result = replace(module.many_machines, quick=SMALL)("quick", device="cpu")
     sound(result)
     assert [row.link for row in result.rows(module.LinkRow)] == ["no limit"]
     assert "a test." in result.notes[0] and "one host" in result.notes[0]
 
 
 @needs_hosts
-def test_the_experiment_is_sound(sound):
-    before = outside()
-    result = small_run()
+def test_the_experiment_is_sound(sound, ran):
+    result = ran("many-machines")
     sound(result)
-    assert outside() == before
     rows = {row.link: row for row in result.rows(module.LinkRow)}
     assert list(rows) == ["no limit", "1 Gbit/s", "100 Mbit/s"]
     assert [row.rate_mbit for row in rows.values()] == [None, 1000, 100]
