@@ -510,3 +510,36 @@ def test_in_a_kernel_functions_of_a_cell_run_and_an_interrupt_ends_all_ranks(not
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+AFTER_AN_EXPORT = """
+import torch
+from torch import nn
+
+from hpml_lab.core.system.launcher import launch
+from hpml_lab.serving import export_onnx
+
+def gradient():
+    weight = torch.ones(3, requires_grad=True)
+    weight.sum().backward()
+    return weight.grad.tolist()
+
+if __name__ == "__main__":
+    export_onnx(nn.Linear(3, 4), (3,))
+    print([gradient(), *launch(gradient)])
+"""
+
+
+@pytest.mark.environment("a new interpreter", files=("hpml_lab/core/system/launcher.py",))
+def test_ranks_compute_gradients_where_an_export_came_before_the_first_gradient(tmp_path):
+    """It makes autograd start threads, in which torch refuses gradients after a fork."""
+    pytest.importorskip("onnxscript")
+    (tmp_path / "script.py").write_text(AFTER_AN_EXPORT, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
+    assert done.stdout.splitlines()[-1:] == ["[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"], done.stderr
+
+
+def test_with_threads_of_autograd_here_ranks_come_from_a_server(monkeypatch):
+    monkeypatch.setattr(launching, "_has_autograd_threads", lambda: True)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert launching._method() == "forkserver"

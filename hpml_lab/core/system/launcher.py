@@ -10,8 +10,9 @@
 Without a GPU a rank is a fork of this process, which starts in 0.1 s. Each rank uses one thread: a fork does not inherit the
 threads of this process's parallel operations, and with more it would wait for them forever.
 
-With a GPU, this process may hold CUDA and autograd's threads, which do not survive a fork. Then a rank is a fork of a server
-that has imported torch and done nothing else. The first launch waits for the import; later ones are fast again.
+With a GPU, this process may hold CUDA and autograd's threads, which do not survive a fork; without one it holds the threads if a
+model was exported before its first gradient. Then a rank is a fork of a server that has imported torch and done nothing else. The
+first launch waits for the import; later ones are fast again.
 
 Either way functions may be defined in a cell, and the ranks meet through a file, so that no port is taken.
 """
@@ -88,7 +89,15 @@ def launch(
 def _method() -> str:
     if sys.platform != "linux":
         return "spawn"
-    return "forkserver" if torch.cuda.is_available() else "fork"
+    return "forkserver" if torch.cuda.is_available() or _has_autograd_threads() else "fork"
+
+
+def _has_autograd_threads() -> bool:
+    """Whether autograd has started threads here: a fork cannot compute gradients then."""
+    names = (path.read_text(encoding="utf-8", errors="replace") for path in Path("/proc/self/task").glob("*/comm"))
+    with contextlib.suppress(OSError):  # a thread that ended meanwhile
+        return any(name.startswith("pt_autograd") for name in names)
+    return False
 
 
 def _context(method: str) -> Any:
