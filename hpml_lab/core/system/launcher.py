@@ -10,9 +10,9 @@
 Without a GPU a rank is a fork of this process, which starts in 0.1 s. Each rank uses one thread: a fork does not inherit the
 threads of this process's parallel operations, and with more it would wait for them forever.
 
-With a GPU, this process may hold CUDA and autograd's threads, which do not survive a fork; without one it holds the threads if a
-model was exported before its first gradient. Then a rank is a fork of a server that has imported torch and done nothing else. The
-first launch waits for the import; later ones are fast again.
+With a GPU, this process may hold CUDA and autograd's threads, which do not survive a fork; without one it holds the threads if
+a model was exported before its first gradient. Then a rank is a fork of a server that has imported torch and done nothing else.
+The first launch waits for the import; later ones are fast again.
 
 Either way functions may be defined in a cell, and the ranks meet through a file, so that no port is taken.
 """
