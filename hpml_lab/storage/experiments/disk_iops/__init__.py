@@ -23,7 +23,7 @@ NOTEBOOK = "09_storage"
 MODES = ("random read", "random write", "sequential read", "sequential write")
 OURS, FIO = "our threads", "fio"
 NEAR = 0.25  # how far from fio's figure ours may be at queue depth 1
-QUICK = dict(mib=32, blocks=(4 * KIB, MIB), depths=(1, 4, 16), seconds=0.05, repeats=1, fio_seconds=0.15, pairs=5)
+QUICK = dict(mib=32, blocks=(4 * KIB, MIB), depths=(1, 4, 16), seconds=0.05, repeats=1, fio_seconds=0.1, pairs=5)
 FULL = dict(
     mib=1024,
     blocks=(4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB),
