@@ -84,7 +84,8 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    return None if collection_path.is_dir() or plan.CHOSEN.runs(collection_path) else True
+    ours = collection_path.is_file() and collection_path.is_relative_to(HERE)
+    return True if ours and not plan.CHOSEN.runs(collection_path) else None
 
 
 def pytest_collection_finish():
@@ -367,7 +368,7 @@ def pytest_collection_modifyitems(config, items):
             if not torch.cuda.is_available():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
         group = plan.group_of(item.nodeid)
-        places[item] = -plan.last_seconds()[group], group, not is_cell
+        places[item] = -plan.last_seconds(group), group, not is_cell
     # The longest group first, so that no worker ends with one; a notebook before its topic's tests.
     items.sort(key=places.__getitem__)
 

@@ -20,6 +20,7 @@ PACKAGE = ROOT / "hpml_lab"
 SECONDS = ROOT / "tests" / "seconds.json"  # {group: seconds} of the last run with --store-seconds
 # These read every file, in seconds. The first proves that the choice is sound.
 ALWAYS = ("tests/test_house.py", "tests/test_claims.py", "tests/test_notebook_texts.py", "tests/test_links.py")
+NEW_SECONDS = 60.0
 # What decides how every test runs, or with which libraries.
 EVERYTHING = ("conftest.py", "pyproject.toml", "requirements.lock", "tests/plan.py", "tests/sanitize.cfg")
 # Long tests, each a group of its own: a worker that took one with the rest of its file would end the run alone.
@@ -287,11 +288,16 @@ def group_of(nodeid: str) -> str:
 
 
 @functools.cache
-def last_seconds() -> dict[str, float]:
-    """{group: seconds} of an earlier run; a group that is new takes a while, to be on the safe side."""
-    known = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
-    return defaultdict(lambda: 60.0, known)
+def known_seconds() -> dict[str, float]:
+    """{group: seconds} of an earlier run."""
+    return json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.is_file() else {}
+
+
+def last_seconds(group: str) -> float:
+    """The seconds of a group in an earlier run; one that is new is taken for a long one."""
+    return known_seconds().get(group, NEW_SECONDS)
 
 
 def store_seconds(found: dict[str, float]) -> None:
-    SECONDS.write_text(json.dumps({**last_seconds(), **found}, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+    """Write the seconds of a run; the groups that it left out keep theirs."""
+    SECONDS.write_text(json.dumps({**known_seconds(), **found}, indent=0, sort_keys=True) + "\n", encoding="utf-8")

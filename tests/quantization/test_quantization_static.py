@@ -13,8 +13,9 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.compilation import no_compiler
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.quantization.experiments import pt2e_inductor as module
-from hpml_lab.quantization.experiments.pt2e_inductor import int8_forms, traps
-from hpml_lab.quantization.experiments.pt2e_inductor.int8_forms import EAGER, FROZEN, INT8, OLD, REFERENCE, StaticNet
+from hpml_lab.quantization.experiments.pt2e_inductor import static_nets as forms
+from hpml_lab.quantization.experiments.pt2e_inductor import traps
+from hpml_lab.quantization.experiments.pt2e_inductor.static_nets import EAGER, FROZEN, INT8, OLD, REFERENCE, StaticNet
 from hpml_lab.quantization.experiments.pt2e_inductor.traps import StaticTrap, TwoConvolutions, small_input
 from hpml_lab.quantization.lessons import static_int8
 from hpml_lab.quantization.lessons.static_int8 import FUSED, all_convolutional, compiled_for, eager_mode_int8, int8_weights
@@ -95,7 +96,7 @@ def test_nothing_is_left_on_the_disk_nor_in_the_settings(run):
 
 def test_without_torchao_the_rest_stands(on_digits, monkeypatch, sound):
     monkeypatch.setattr(static_int8, "torchao", missing_torchao)
-    monkeypatch.setattr(int8_forms, "compiled_for", lambda net, x: net)
+    monkeypatch.setattr(forms, "compiled_for", lambda net, x: net)
     result = on_digits("pt2e-inductor", **TINY)
     sound(result)
     assert [row.form for row in result.rows(StaticNet)] == [EAGER, FROZEN, OLD]
@@ -105,7 +106,7 @@ def test_without_torchao_the_rest_stands(on_digits, monkeypatch, sound):
 
 def test_without_a_compiler_the_rest_stands(on_digits, monkeypatch, sound):
     pytest.importorskip("torchao")
-    monkeypatch.setattr(int8_forms, "compiled_for", missing_compiler)
+    monkeypatch.setattr(forms, "compiled_for", missing_compiler)
     result = on_digits("pt2e-inductor", **TINY)
     sound(result)
     assert [row.form for row in result.rows(StaticNet)] == [EAGER, REFERENCE, OLD]
@@ -118,9 +119,9 @@ def test_an_operator_that_does_not_exist_here_costs_one_row(net, monkeypatch):
             raise RuntimeError("UnsupportedOperatorException: onednn.qconv_prepack\nand a second line")
         return net
 
-    monkeypatch.setattr(int8_forms, "compiled_for", no_int8)
+    monkeypatch.setattr(forms, "compiled_for", no_int8)
     notes = []
-    made, seconds = int8_forms.compile_forms({EAGER: net, REFERENCE: nn.Identity()}, X, notes)
+    made, seconds = forms.compile_forms({EAGER: net, REFERENCE: nn.Identity()}, X, notes)
     assert list(made) == list(seconds) == [FROZEN]
     assert notes == [f"{INT8} does not run here: UnsupportedOperatorException: onednn.qconv_prepack"]
 
@@ -206,7 +207,7 @@ def test_a_trap_that_is_gone_is_reported_as_working(monkeypatch):
 
 def test_on_a_gpu_the_rows_are_the_cpus_and_a_note_says_what_serves_there(monkeypatch, on_digits):
     monkeypatch.setattr(static_int8, "torchao", missing_torchao)
-    monkeypatch.setattr(int8_forms, "compiled_for", missing_compiler)
+    monkeypatch.setattr(forms, "compiled_for", missing_compiler)
     from hpml_lab.core.experiment import Params
     from hpml_lab.core.experiment.registry import find
 

@@ -10,7 +10,6 @@ import time
 import pytest
 import torch
 
-from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.race.experiments.checkpoints import Checkpoint, key_of
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
@@ -66,14 +65,9 @@ def saved(folder):
 
 
 @pytest.fixture(scope="module")
-def whole():
-    """The curves of a race that nothing disturbed."""
-    tasks = split_into_tasks("net 3", NETS["net 3"].scaled(0.3), SETTINGS, (0, 1), 4)
-    with one_thread():
-        curves = Trainer(Inputs.of(load("digits"), 100, 200, torch.device("cpu"))).train(tasks, log_points(STEPS, 8))
-    for found in curves:
-        found.pop("seconds")
-    return json.loads(json.dumps(curves))
+def whole(tmp_path_factory):
+    """The curves of a race that nothing disturbed, in an interpreter like that of the race that is killed."""
+    return curves_of(child(tmp_path_factory.mktemp("whole"), STEPS))
 
 
 killed = pytest.mark.environment(

@@ -7,7 +7,7 @@ from torch import nn
 
 from hpml_lab.quantization.lessons.affine import affine_parameters, quantize, value_range
 from hpml_lab.quantization.lessons.lenet import SEEDS, LabeledImages, images, train
-from hpml_lab.quantization.experiments.pt2e_inductor.int8_forms import (
+from hpml_lab.quantization.experiments.pt2e_inductor.static_nets import (
     COLORS,
     EAGER,
     FROZEN,
