@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hpml_lab.core.timing import compilation
+from hpml_lab.core.system import machine
 from hpml_lab.core.timing.compilation import compiler_missing, kernels_of_this_processor, no_compiler
 
 
@@ -37,7 +37,7 @@ def test_another_processor_finds_no_kernel_of_this_one_where_they_share_a_folder
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", shared)
     here = cache_folder()
     assert here == cache_folder() and os.environ.get("TORCHINDUCTOR_CACHE_DIR") == shared
-    monkeypatch.setattr(compilation, "cpu_description", lambda: "an older processor: fpu sse2")
+    monkeypatch.setattr(machine, "cpu_description", lambda: "an older processor: fpu sse2")
     older = cache_folder()
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: "none")  # as ATEN_CPU_CAPABILITY does
     assert len({here, older, cache_folder()}) == 3 and len({os.path.dirname(folder) for folder in (here, older)}) == 1

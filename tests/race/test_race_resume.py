@@ -10,6 +10,7 @@ import time
 import pytest
 import torch
 
+from hpml_lab.core.system import machine
 from hpml_lab.data import load
 from hpml_lab.race.experiments.checkpoints import Checkpoint, key_of
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
@@ -209,3 +210,11 @@ def test_what_was_trained_stays_until_all_is_finished(inputs, tmp_path, monkeypa
     assert again.train(tasks, [0, 60]) == curves and again.seconds == sum(found["seconds"] for found in curves)
     first.finished()
     assert not tmp_path.exists() or not list(tmp_path.iterdir())
+
+
+def test_what_another_processor_began_is_not_continued(tmp_path, monkeypatch):
+    """Its roundings are others: the numbers would be those of no processor."""
+    Checkpoint(key_of(lr=0.1), tmp_path).save({"iteration": 3})
+    assert Checkpoint(key_of(lr=0.1), tmp_path).load()["iteration"] == 3
+    monkeypatch.setattr(machine, "cpu_description", lambda: "another processor: sse2")
+    assert Checkpoint(key_of(lr=0.1), tmp_path).load() is None

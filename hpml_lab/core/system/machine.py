@@ -1,6 +1,7 @@
 """What this machine is: the facts that are shown with every result. Works without torch, so that the doctor can too."""
 
 import functools
+import hashlib
 import os
 import platform
 import subprocess
@@ -54,6 +55,17 @@ def cpu_name() -> str:
 def cpu_description() -> str:
     """The processor's name and, on Linux, its instruction sets: two processors of one description run the same programs."""
     return f"{cpu_name()}: {_cpuinfo('flags', 'Features')}"
+
+
+def processor_digest() -> str:
+    """A short hash of what decides how this processor rounds: its instruction sets, and those of them that torch uses.
+
+    The second are fewer where ATEN_CPU_CAPABILITY lowers them.
+    """
+    import torch
+
+    content = f"{cpu_description()} {torch.backends.cpu.get_cpu_capability()}"
+    return hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def _cpuinfo(*keys: str) -> str:

@@ -2,16 +2,13 @@
 
 import contextlib
 import getpass
-import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import torch
-
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.machine import cpu_description
+from hpml_lab.core.system.machine import processor_digest
 
 # By default torch tries each vector extension that the processor reports and starts a pool of compiler processes. For one
 # small function, both take longer than the compilation.
@@ -34,8 +31,7 @@ def kernels_of_this_processor() -> Iterator[None]:
     """
     before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     folder = Path(before or Path(tempfile.gettempdir(), f"torchinductor_{_user()}"))
-    content = f"{cpu_description()} {torch.backends.cpu.get_cpu_capability()}"  # ATEN_CPU_CAPABILITY lowers the second
-    name = f"processor-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    name = f"processor-{processor_digest()}"
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
     try:
         yield

@@ -11,6 +11,7 @@ import torch
 from hpml_lab import __version__
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.machine import processor_digest
 from hpml_lab.core.system.paths import RESULTS
 
 FOLDER = RESULTS / "checkpoints"
@@ -18,8 +19,11 @@ FORMAT = 1  # of the file and of the numbers in it; raise it when a change of th
 
 
 def key_of(**parts: Any) -> str:
-    """A text that identifies a training: everything that its numbers depend on, and the versions."""
-    named = {**parts, "format": FORMAT, "torch": torch.__version__, "hpml_lab": __version__}
+    """A text that identifies a training: everything that its numbers depend on, the processor and the versions too.
+
+    What another processor began it would continue with other roundings, as on nodes that share a folder.
+    """
+    named = {**parts, "format": FORMAT, "torch": torch.__version__, "hpml_lab": __version__, "processor": processor_digest()}
     return "\n".join(f"{name} = {value!r}" for name, value in sorted(named.items()))
 
 
