@@ -94,9 +94,10 @@ def _method() -> str:
 
 def _has_autograd_threads() -> bool:
     """Whether autograd has started threads here: a fork cannot compute gradients then."""
-    names = (path.read_text(encoding="utf-8", errors="replace") for path in Path("/proc/self/task").glob("*/comm"))
-    with contextlib.suppress(OSError):  # a thread that ended meanwhile
-        return any(name.startswith("pt_autograd") for name in names)
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            if path.read_text(encoding="utf-8", errors="replace").startswith("pt_autograd"):
+                return True
     return False
 
 
