@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hpml_lab.landscape.optimizer_lab.widget import lab as lab
     from hpml_lab.large_batch.views.range_slider import explore_smoothing as explore_smoothing
     from hpml_lab.large_batch.lessons.range_test import choose as choose, growing_rates as growing_rates, smoothed as smoothed
-    from hpml_lab.optim.machinery.schedules import one_cycle as one_cycle, one_cycle_momentum as one_cycle_momentum
+    from hpml_lab.optim.schedules import one_cycle as one_cycle, one_cycle_momentum as one_cycle_momentum
     from hpml_lab.large_batch.lessons.variants import VARIANTS as VARIANTS, PaperLARS as PaperLARS
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hpml_lab.optim.novograd import NovoGrad as NovoGrad
     from hpml_lab.optim.machinery.layerwise import matrices_and_rest as matrices_and_rest
     from hpml_lab.optim.formulas.by_name import FORMULAS as FORMULAS
-    from hpml_lab.optim.machinery.schedules import SCHEDULES as SCHEDULES
+    from hpml_lab.optim.schedules import SCHEDULES as SCHEDULES
     from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS as OPTIMIZER_COLORS, optimizer_style as optimizer_style
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

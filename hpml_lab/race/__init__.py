@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         WordVectors as WordVectors,
         gradient_bytes as gradient_bytes,
     )
-    from hpml_lab.optim.machinery.schedules import factor as factor
+    from hpml_lab.optim.schedules import factor as factor
     from hpml_lab.race.exercises.unfair_comparison import PROTOCOLS as PROTOCOLS
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

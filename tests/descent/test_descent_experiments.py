@@ -18,7 +18,7 @@ from hpml_lab.descent.lessons.boundary import bisect
 from hpml_lab.descent.lessons.softmax_regression import softmax_loss
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic, torch_equivalent
 from hpml_lab.optim.formulas.by_name import FORMULAS
-from hpml_lab.optim.machinery.schedules import multi_step, torch_scheduler
+from hpml_lab.optim.schedules import multi_step, torch_scheduler
 
 PICTURES = {
     "gd_variants": ["noise_and_cost"],

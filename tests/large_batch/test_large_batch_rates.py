@@ -21,7 +21,7 @@ from hpml_lab.large_batch.lessons.range_test import choose, growing_rates, smoot
 from hpml_lab.large_batch.lessons.rate_scaling import KEPT, LINEAR, ROOT, RULES, WARM, schedule
 from hpml_lab.large_batch.lessons.rate_scaling import scaled_rate as scaled
 from hpml_lab.optim import SGD
-from hpml_lab.optim.machinery.schedules import one_cycle, one_cycle_momentum
+from hpml_lab.optim.schedules import one_cycle, one_cycle_momentum
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_lab.optim.machinery.schedules import SCHEDULES, factor, multi_step, step_at, torch_scheduler
+from hpml_lab.optim.schedules import SCHEDULES, factor, multi_step, step_at, torch_scheduler
 
 
 def rates_by_torch(name, T, peak=0.3, **options):

@@ -13,7 +13,7 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.experiments.path_measures import sign_changes
 from hpml_lab.descent.lessons.boundary import boundary_on, boundary_on_real_data
 from hpml_lab.landscape import SURFACES, path, quadratic, run_grid
-from hpml_lab.optim.machinery.schedules import constant, cosine, one_cycle, step_at
+from hpml_lab.optim.schedules import constant, cosine, one_cycle, step_at
 
 NOTEBOOK = "04_descent"
 QUICK = dict(conditions=(2, 25, 400), steps=400, seeds=24, lr=0.4, data="digits", samples=500, decay=0.01, real_steps=120)

@@ -12,8 +12,8 @@ from typing import Any
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, Point, Surface, quadratic
 from hpml_lab.landscape.trajectories import walk
+from hpml_lab.optim import schedules
 from hpml_lab.optim.formulas.by_name import FORMULAS
-from hpml_lab.optim.machinery import schedules
 
 MOST_OPTIMIZERS = 6  # more paths hide each other
 MOST_STEPS = 500

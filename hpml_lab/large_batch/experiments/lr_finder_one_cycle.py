@@ -19,7 +19,7 @@ from hpml_lab.large_batch.experiments.accuracy_gains import SEEDS, gain, median_
 from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, ImageRows, images
 from hpml_lab.large_batch.lessons.range_test import RateChoice, choose, growing_rates, smoothed
 from hpml_lab.optim import SGD
-from hpml_lab.optim.machinery.schedules import one_cycle, one_cycle_momentum
+from hpml_lab.optim.schedules import one_cycle, one_cycle_momentum
 
 QUICK = dict(images=8192, batches=(32, 96), steps=128, seeds=8, low=1e-4, high=3.0, test_steps=100)
 FULL = dict(images=16_384, batches=(32, 256), steps=192, seeds=16, low=1e-4, high=3.0, test_steps=100)

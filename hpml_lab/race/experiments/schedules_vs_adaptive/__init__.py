@@ -16,7 +16,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.data import load
 from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS, optimizer_key
-from hpml_lab.optim.machinery.schedules import factor
+from hpml_lab.optim.schedules import factor
 from hpml_lab.race.experiments.schedules_vs_adaptive.contest import (
     ENTRANTS,
     PEAKS,

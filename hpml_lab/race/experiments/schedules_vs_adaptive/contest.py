@@ -11,7 +11,7 @@ import torch
 from hpml_lab.core.show.live_curve import LiveCurve
 from hpml_lab.core.show.progress import progress
 from hpml_lab.optim.formulas.colors import OPTIMIZER_COLORS, optimizer_key
-from hpml_lab.optim.machinery.schedules import factor
+from hpml_lab.optim.schedules import factor
 from hpml_lab.race.experiments.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.tools.program import CLASSES, FullyConnected, Program, Setting
 
