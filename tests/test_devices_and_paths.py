@@ -28,7 +28,7 @@ def one_step(device):
 ON_A_DEVICE = {
     "choose_device": lambda device: core.choose_device(device).torch,
     "operators": lambda device: core.operators(work, device),
-    "kernels": lambda device: [kernel.calls for kernel in core.kernels(work, device)],
+    "kernels": lambda device: {kernel.name: kernel.calls for kernel in core.kernels(work, device)},  # their order is of times
     "peak_bytes": lambda device: core.peak_bytes(work, device),
     "perceptron_by_torch": lambda device: autograd.perceptron_by_torch(np.ones(2), np.ones(2), 1.0, device).loss,
     "real_data": lambda device: descent.real_data("digits", device, most=8)[0].tolist(),
