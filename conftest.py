@@ -57,8 +57,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 @pytest.hookimpl(optionalhook=True)  # a GPU machine may lack xdist
 def pytest_xdist_auto_num_workers():
     """How many workers `-n auto` starts: one more than there are cores, because tests also wait, if the memory holds them."""
-    from hpml_lab.core.system.machine import cores
-    from hpml_lab.start.tools.probes_machine import memory_bytes
+    from hpml_lab.core.system.machine import cores, memory_bytes
 
     return max(1, min(cores() + 1, (memory_bytes() or 0) // WORKER_BYTES))
 
@@ -231,6 +230,25 @@ def nothing_left(monkeypatch):
                 if process.environ().get("HPML_TEST_MARK") == mark:
                     left.append(process.cmdline())
     assert left == []
+
+
+@pytest.fixture
+def small_group():
+    """(words, quota): the words in front of a command start it in a control group of its own with that quota of cores."""
+    files = {"cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "10000"}, "": {"cpu.max": "10000 100000"}}
+    for mounted, texts in files.items():  # version 1, and 2
+        group = Path("/sys/fs/cgroup", mounted, f"hpml-test-{os.getpid()}")
+        with contextlib.suppress(OSError):
+            group.mkdir()
+            try:
+                for name, text in texts.items():
+                    with open(group / name, "r+", encoding="utf-8") as file:  # never a new one
+                        file.write(text)
+                yield ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs")], 0.1
+                return
+            finally:
+                group.rmdir()
+    pytest.skip("no control group may be made here")
 
 
 @pytest.hookimpl(wrapper=True)

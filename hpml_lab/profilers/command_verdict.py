@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-CANNOT_TELL, OTHERS = "cannot tell", "other programs"
-COMMAND_BOUNDS = (OTHERS, "input", "CPU", "single thread", "GIL", "lock", "disk", "GPU")
+CANNOT_TELL, OTHERS, QUOTA = "cannot tell", "other programs", "quota"
+COMMAND_BOUNDS = (QUOTA, OTHERS, "input", "CPU", "single thread", "GIL", "lock", "disk", "GPU")
 SHORTEST = 0.2  # seconds: fewer looks say nothing
 HIGH, LOW = 0.6, 0.4  # a share above HIGH decides; between them nothing is certain
 DISK_SHARE = 0.5  # the rest of a disk's time is the system's own work for it
@@ -18,6 +18,8 @@ BY_THE_WAY = 0.3  # cores that other threads ask for next to the one that bounds
 # From which other programs count as the cause: the share of the time to run that a core is waited for, threads that wait on
 # average, and the share of the cores that others use.
 HELD_UP, WAITED, OTHERS_SHARE = 0.25, 0.2, 0.25
+REST = "What follows is judged of the rest"
+STOPPED = 0.1  # share of the time to run that a quota takes, from which it counts as a cause: it is counted, not inferred
 
 
 def _figure(heading: str, default: Any = MISSING) -> Any:
@@ -28,6 +30,8 @@ def _figure(heading: str, default: Any = MISSING) -> Any:
 class CommandEvidence:
     """What was seen. Shares are of the time in which no thread waited for a core, 0 to 1; cores and threads are means.
 
+    cores         that it may use: those of its mask, or its quota (of its container) if that is less
+    stopped       threads that waited because the quota was used up, by the kernel's count for each core
     cores_wanted  cores that its threads would use if each had one whenever it wanted it
     busiest       how much of a core the busiest thread would use; threads that replace one another count as one
     *_wait        shares of the leading threads: those of the program's own work, not workers or threads that wait for others
@@ -37,7 +41,12 @@ class CommandEvidence:
 
     seconds: float = _figure("time that was judged, s")
     start_seconds: float = _figure("time in imports, left out, s", default=0.0)
-    cores: int = _figure("cores", default=1)
+    cores: int | float = _figure("cores", default=1)
+    mask_cores: int = _figure("cores of its mask", default=0)  # 0 for all of the above
+    quota: float = _figure("cores' worth of time that its quota allows", default=0.0)
+    stopped: float = _figure("cores on which the quota stopped it", default=0.0)
+    stopped_periods: int = _figure("periods in which the quota stopped it", default=0)
+    periods: int = _figure("of so many", default=0)
     cores_used: float = _figure("cores used", default=0.0)
     cores_wanted: float = _figure("cores asked for", default=0.0)
     cores_waited: float = _figure("threads that waited for a core", default=0.0)
@@ -99,13 +108,19 @@ class CommandDiagnosis:
 
 
 def decide_command(seen: CommandEvidence, notes: Sequence[str] = ()) -> CommandDiagnosis:
-    """The bound by the evidence alone: first whether others have the cores, then what bounds the program itself."""
+    """The bound by the evidence alone: first whether it is kept from running, by a quota or by others, then its own."""
     findings = []
-    held_up = seen.cores_waited / max(seen.cores_used + seen.cores_waited, 1e-9)
-    others_work = seen.others >= OTHERS_SHARE * seen.cores
-    if seen.seconds >= SHORTEST and held_up >= HELD_UP and seen.cores_waited >= WAITED and others_work:
-        reason = f"they use {seen.others:.1f} of {seen.cores} cores, and for {held_up:.0%} of the time that it could run"
-        findings.append((OTHERS, f"{reason} this one waits for a core. What follows is judged of the rest"))
+    could_run, judged = max(seen.cores_used + seen.cores_waited, 1e-9), seen.seconds >= SHORTEST
+    stopped = min(seen.stopped, seen.cores_waited) / could_run
+    if judged and stopped >= STOPPED:
+        used_up = f"its quota of {seen.quota:g} cores was used up in {seen.stopped_periods} of {seen.periods} periods"
+        findings.append((QUOTA, f"{used_up}: it is stopped for {stopped:.0%} of the time that it could run. {REST}"))
+    # In a period in which it had its whole quota, others kept nothing from it.
+    waited = seen.cores_waited * (1 - seen.stopped_periods / max(seen.periods, 1))
+    mask = seen.mask_cores or seen.cores
+    if judged and waited >= max(HELD_UP * could_run, WAITED) and seen.others >= OTHERS_SHARE * mask:
+        reason = f"they use {seen.others:.1f} of {mask} cores, and for {waited / could_run:.0%} of the time that it could run"
+        findings.append((OTHERS, f"{reason} this one waits for a core. {REST}"))
     return CommandDiagnosis((*findings, _own_bound(seen)), seen, tuple(notes))
 
 
@@ -143,7 +158,7 @@ def _own_bound(seen: CommandEvidence) -> tuple[str, str]:
 def _of_input(seen: CommandEvidence) -> tuple[str, str]:
     waits = f"the input is waited for {seen.input_wait:.0%} of the time"
     if seen.workers >= MORE_CORES:
-        return "CPU", f"{waits}, and its workers ask for {seen.workers:.1f} of {seen.cores} cores{_at(seen.busiest_where)}"
+        return "CPU", f"{waits}, and its workers ask for {seen.workers:.1f} of {seen.cores:g} cores{_at(seen.busiest_where)}"
     if seen.busiest_worker >= HIGH and seen.workers <= ONE_CORE:
         one = f"a single worker asks for {seen.busiest_worker:.0%} of a core"
         return "single thread", f"{waits}, and {one}{_at(seen.busiest_where)}"
@@ -154,7 +169,7 @@ def _of_input(seen: CommandEvidence) -> tuple[str, str]:
 
 
 def _cores(seen: CommandEvidence) -> str:
-    return f"{seen.cores_wanted:.1f} of {seen.cores} cores"
+    return f"{seen.cores_wanted:.1f} of {seen.cores:g} cores"
 
 
 def _at(line: str) -> str:

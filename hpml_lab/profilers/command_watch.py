@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
@@ -145,7 +146,7 @@ class CommandWatch:
         evidence = CommandEvidence(
             seconds=tree.seconds,
             start_seconds=tree.start_seconds,
-            cores=len(tree.cores),
+            **self._limits(),
             cores_used=ran / seconds,
             cores_wanted=sum(demand.values()) / seconds,
             others=max(0.0, tree.busy_seconds - ran) / seconds,
@@ -159,6 +160,17 @@ class CommandWatch:
             gpu=max(self._gpu.values(), default=0) / 100 / max(self._gpu_looks, 1),
         )
         return self._with_waits(self._with_locks(evidence))
+
+    def _limits(self) -> dict[str, Any]:
+        """The cores that the program may use, and what its quota did."""
+        mask, (quota, stopped) = len(self.tree.cores), self.tree.quotas.most()
+        found = {"cores": mask, "quota": quota}
+        if 0 < quota < mask:
+            found |= {"cores": int(quota) if quota == int(quota) else quota, "mask_cores": mask}
+        if stopped.seconds:
+            found |= {"stopped": stopped.seconds / (self.tree.seconds or 1e-9)}
+            found |= {"stopped_periods": stopped.throttled, "periods": stopped.periods}
+        return found
 
     # ---- threads by what they do --------------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ for a core, so that other programs' load is seen as what it is. Only Linux has s
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from hpml_lab.core.system.cgroups import Throttling, membership, quotas, throttling
 from hpml_lab.profilers.thread_states import ThreadKey, wait_kind
 
 PROC = Path("/proc")
@@ -61,6 +62,43 @@ class ThreadRecord:
         return self.blocked * self.kinds[kind] / seen if seen else 0.0
 
 
+class Quotas:
+    """What quotas of processor time did to processes, from look to look: those of their control groups, such as a container's.
+
+    stopped  {group: what its quota did} in the looks that count
+    """
+
+    def __init__(self) -> None:
+        self.stopped: dict[Path, Throttling] = {}
+        self._known: dict[str, dict[Path, float]] = {}  # {which groups: those with a quota}
+        self._before: dict[Path, Throttling] = {}
+        self._of_root: dict[Path, float] = {}
+
+    def look(self, processes: Iterable[int], counts: bool) -> None:
+        """Read what has happened since the last look at these processes, the first of which is the root."""
+        groups: dict[Path, float] = {}
+        for number, process in enumerate(processes):
+            if text := membership(process):  # else it has ended
+                found = self._known[text] = self._known.get(text) or quotas(process)
+                self._of_root = found if number == 0 else self._of_root
+                groups |= found
+        for group in groups:
+            now = throttling(group)
+            change = [a - b for a, b in zip(now, self._before.get(group, now), strict=True)]
+            if counts:
+                so_far = self.stopped.get(group, Throttling(0, 0, 0.0))
+                self.stopped[group] = Throttling(*(a + b for a, b in zip(so_far, change, strict=True)))
+            self._before[group] = now
+
+    def most(self) -> tuple[float, Throttling]:
+        """The quota that stopped them most, 0 where there is none, and what it did; of several that did nothing, the root's."""
+        known = {group: quota for found in self._known.values() for group, quota in found.items()} | self._of_root
+        group = max(self.stopped, key=lambda group: self.stopped[group].seconds, default=None)
+        if group is None or self.stopped[group].seconds == 0:
+            return min(self._of_root.values(), default=0.0), Throttling(0, 0, 0.0)
+        return known[group], self.stopped[group]
+
+
 class ProcessTree:
     """Looks at the process `root` and what it has started, whenever `look` is called.
 
@@ -71,6 +109,7 @@ class ProcessTree:
     seconds        that were counted; `start_seconds` were spent in imports, and are left out
     ran_seconds    of processor time, whether counted or not
     cores          those that the process may use
+    quotas         what quotas of processor time did to the processes
     busy_seconds   of these cores, by whatever program, in the seconds that were counted
     read, written  bytes from and to storage in these seconds
     """
@@ -84,9 +123,10 @@ class ProcessTree:
         self._root, self.cores = root, os.sched_getaffinity(0)
         self._foreign: set[int] = set()
         self._busy, self.busy_seconds = _busy_seconds(), 0.0
-        self._last = at
+        self._last, self.quotas = at, Quotas()
         self.living = [root]
         self._find_children()
+        self.quotas.look(self.living, counts=False)
         self._before, self._moved = self._times(), self._bytes()
         self.read = self.written = 0
 
@@ -109,7 +149,9 @@ class ProcessTree:
         }
         wanted = sum(ran + waited for ran, waited, _ in changes.values())
         importing = sum(ran + waited for who, (ran, waited, _) in changes.items() if who[0] in self.importing)
-        if importing > IMPORTING_SHARE * wanted:
+        starts = importing > IMPORTING_SHARE * wanted
+        self.quotas.look(self.living, counts=not starts)
+        if starts:
             self.start_seconds += elapsed
             self._busy = busy
             return

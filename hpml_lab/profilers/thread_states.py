@@ -17,6 +17,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from hpml_lab.core.system.machine import cores
+
 PERIOD = 0.01  # seconds between two samples
 SWITCH_SECONDS = 0.0005  # how soon the watch gets the interpreter; with Python's 0.005 it would hardly see threads that contend
 GENERATOR = 0x20  # CO_GENERATOR of code.co_flags
@@ -78,7 +80,7 @@ class Watch:
         line = self._lines.most_common(1)
         return {
             "seconds": self._sums["seconds"],
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            "cores": cores(),
             "cores_used": sum(self._used.values()) / seconds,
             "cores_wanted": sum(self._wanted.values()) / seconds,
             "busiest": max(wanted, busiest_other),

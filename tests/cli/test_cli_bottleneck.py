@@ -11,7 +11,7 @@ import pytest
 
 from hpml_lab.cli import main
 from hpml_lab.core.system.programs import python_environment, run_python
-from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
+from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, QUOTA
 from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
 BUSY = "import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass\n"
@@ -42,6 +42,14 @@ def test_a_busy_script_is_a_single_thread_and_its_imports_are_left_out(script):
     assert code == 0 and own(diagnosis)[0] == "single thread", diagnosis.text()
     assert "script.py:4" in own(diagnosis)[1]
     assert diagnosis.evidence.start_seconds > 0.3 and diagnosis.evidence.seconds > 0.3, diagnosis.text()
+
+
+def test_a_program_that_its_containers_quota_stops_is_told_so(script, small_group):
+    join, quota = small_group
+    diagnosis, code = diagnose_command([*join, sys.executable, script("import time\nwhile time.process_time() < 0.5: pass\n")])
+    seen = diagnosis.evidence
+    assert code == 0 and [bound for bound, _ in diagnosis.findings[:-1]] == [QUOTA], diagnosis.text()
+    assert (seen.cores, seen.quota) == (quota, quota) and 0 < seen.stopped_periods <= seen.periods, diagnosis.text()
 
 
 def test_what_has_no_class_is_said_with_its_line(script):

@@ -98,10 +98,12 @@ def test_an_old_torch_is_refused_with_the_mend(sample, monkeypatch):
 
 
 def test_without_proc_the_memory_is_not_known_and_an_experiment_runs(sample, tmp_path, monkeypatch):
-    def no_proc():
+    def no_proc(*_):
         raise FileNotFoundError(2, "No such file or directory", "/proc/meminfo")
 
     monkeypatch.setattr("psutil.virtual_memory", no_proc)
+    monkeypatch.setattr("os.sysconf", no_proc)
+    monkeypatch.setattr(machine, "memory_limit", lambda: None)
     machine.describe.cache_clear()
     monkeypatch.setattr(machine, "cores", lambda: 3)
     try:

@@ -11,10 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from hpml_lab.core.system import cgroups
+from hpml_lab.core.system.cgroups import Throttling
 from hpml_lab.profilers import process_tree
-from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
+from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, QUOTA, CommandEvidence, decide_command
 from hpml_lab.profilers.command_watch import CommandWatch, asks_again
-from hpml_lab.profilers.process_tree import DISK, LOCK, READ, ProcessTree, ThreadRecord, ThreadTimes
+from hpml_lab.profilers.process_tree import DISK, LOCK, READ, ProcessTree, Quotas, ThreadRecord, ThreadTimes
 from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, PythonStacks, ThreadLooks, line_of, role_of
 
 SEEN = CommandEvidence(seconds=5.0, cores=4)
@@ -52,7 +54,7 @@ def test_a_verdict_follows_from_the_evidence_alone(bound, evidence):
 
 
 def test_every_bound_of_a_command_can_be_named():
-    assert {decide_command(evidence).bound for _, evidence in FIXED} | {OTHERS} == {*COMMAND_BOUNDS, CANNOT_TELL}
+    assert {decide_command(evidence).bound for _, evidence in FIXED} | {OTHERS, QUOTA} == {*COMMAND_BOUNDS, CANNOT_TELL}
 
 
 def test_other_programs_that_have_the_cores_are_said_first():
@@ -63,6 +65,32 @@ def test_other_programs_that_have_the_cores_are_said_first():
     assert decide_command(own_threads).bound == "CPU", "its own threads have the cores"
     mostly_asleep = replace(SEEN, cores_used=0.01, cores_waited=0.09, others=3.9, sleep_wait=0.9)
     assert decide_command(mostly_asleep).bound == CANNOT_TELL, "a core would help a tenth of the time only"
+
+
+STOPPED = replace(BUSY, cores=0.1, mask_cores=4, quota=0.1, cores_used=0.1, cores_waited=0.9, others=3.8)
+STOPPED = replace(STOPPED, stopped=0.8, stopped_periods=48, periods=50)
+
+
+def test_a_quota_that_was_used_up_is_not_charged_to_other_programs():
+    diagnosis = decide_command(STOPPED)
+    assert [bound for bound, _ in diagnosis.findings] == [QUOTA, "single thread"]
+    assert diagnosis.findings[0][1].startswith(
+        "its quota of 0.1 cores was used up in 48 of 50 periods: it is stopped for 80% of the time that it could run"
+    )
+    assert "1.0 of 0.1 cores" in diagnosis.findings[1][1]
+    pool = replace(STOPPED, cores_wanted=8.0, cores_used=0.1, cores_waited=7.9, stopped=3.5)
+    assert [bound for bound, _ in decide_command(pool).findings] == [QUOTA, "CPU"], "a stopped core counts for all its threads"
+
+
+def test_other_programs_count_where_the_quota_was_not_used_up():
+    seldom = replace(STOPPED, stopped=0.05, stopped_periods=3)
+    assert [bound for bound, _ in decide_command(seldom).findings] == [OTHERS, "single thread"]
+    both = replace(STOPPED, stopped=0.3, stopped_periods=15)
+    assert [bound for bound, _ in decide_command(both).findings] == [QUOTA, OTHERS, "single thread"]
+    wide = replace(seldom, cores=1, quota=1, mask_cores=64, others=3.0)
+    assert decide_command(wide).bound == "single thread", "3 of the 64 cores that it may run on"
+    short = replace(STOPPED, seconds=0.1)
+    assert decide_command(short).bound == CANNOT_TELL
 
 
 def test_what_cannot_be_classed_is_said_in_one_line_with_the_line_of_code():
@@ -150,6 +178,70 @@ def test_bytes_count_once_though_the_kernel_adds_a_child_s_to_its_parent_s_and_n
     monkeypatch.setattr(process_tree, "_times_of", lambda who: [(who, ThreadTimes(1.0, 0.0, 0))] if who in moved else [])
     tree.look(3.0)
     assert (tree.read, tree.written, tree.start_seconds) == (11, 2, 1.0)
+
+
+@pytest.fixture
+def groups(monkeypatch, tmp_path):
+    """(process, group, quota in % of a core, throttled seconds): it is in that group, whose counter stands there."""
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+
+    def put(process, group, percent, seconds):
+        files = {f"proc/{process}/cgroup": f"0::/{group}\n"}
+        files |= {f"sys/fs/cgroup/{group}/cpu.max": f"{percent}000 100000\n" if percent else "max 100000\n"}
+        counted = f"nr_periods {10 * seconds}\nnr_throttled {9 * seconds}\nthrottled_usec {seconds}000000\n"
+        files |= {f"sys/fs/cgroup/{group}/cpu.stat": counted}
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    return put
+
+
+def test_what_a_quota_did_counts_from_the_first_look_on_and_not_in_imports(groups):
+    quotas = Quotas()
+    groups(7, "a", 50, 100)
+    quotas.look([7], counts=False)
+    groups(7, "a", 50, 102)
+    quotas.look([7], counts=True)
+    groups(7, "a", 50, 107)
+    quotas.look([7], counts=False)
+    groups(7, "a", 50, 108)
+    quotas.look([7], counts=True)
+    assert quotas.most() == (0.5, Throttling(30, 27, 3.0))
+
+
+def test_the_quota_is_that_of_the_group_into_which_the_work_was_moved(groups):
+    quotas = Quotas()
+    groups(7, "shell", 0, 0)
+    quotas.look([7], counts=True)
+    assert quotas.most() == (0.0, Throttling(0, 0, 0.0))
+    groups(8, "job", 25, 40)
+    quotas.look([7, 8], counts=True)
+    groups(8, "job", 25, 44)
+    quotas.look([7, 8, 9], counts=True)  # 9 has just ended
+    assert quotas.most() == (0.25, Throttling(40, 36, 4.0))
+
+
+def test_without_throttling_the_quota_is_the_programs_own(groups):
+    quotas = Quotas()
+    groups(7, "pod", 200, 5)
+    groups(7, "pod/box", 150, 5)
+    groups(8, "pod/helper", 10, 5)
+    quotas.look([7, 8], counts=True)
+    assert quotas.most() == (1.5, Throttling(0, 0, 0.0))
+
+
+def test_the_cores_of_the_evidence_are_those_that_the_quota_leaves(watch, groups):
+    watch.tree.cores = {0, 1}
+    for percent, limits in ((0, (2, 0, 0)), (50, (0.5, 2, 0.5)), (100, (1, 2, 1)), (800, (2, 0, 8))):
+        watch.tree.quotas = Quotas()
+        groups(7, "box", percent, 0)
+        watch.tree.quotas.look([7], counts=True)
+        seen = watch.evidence()
+        assert (seen.cores, seen.mask_cores, seen.quota) == limits and seen.stopped == seen.periods == 0
+    groups(7, "box", 800, 20)
+    watch.tree.quotas.look([7], counts=True)
+    assert (watch.evidence().stopped, watch.evidence().stopped_periods, watch.evidence().periods) == (2.0, 180, 200)
 
 
 def test_a_thread_that_ran_and_now_waits_is_asked_what_for():

@@ -272,17 +272,25 @@ def test_a_system_without_shared_memory_files_is_answers(monkeypatch):
 
 def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
     assert PROBES["memory"](answers()).state == OK or probes_machine.memory_bytes() < 4e9
-    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_, **options: "2000000000\n")
+    monkeypatch.setattr(machine, "memory_limit", lambda: 2_000_000_000)
     found = PROBES["memory"](answers())
     assert (found.state, found.value) == (LIMITED, "2.0 GB")
     monkeypatch.setattr(probes_machine, "memory_bytes", lambda: None)
     assert PROBES["memory"](answers()).value == "unknown"
 
 
+def test_a_quota_of_cores_is_shown(monkeypatch):
+    for module in (machine, probes_machine):
+        monkeypatch.setattr(module, "cpu_quota", lambda: 0.5)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    found = PROBES["cores"](answers())
+    assert found.state == LIMITED and found.value.startswith("1, ") and "(8 in the machine), a quota of 0.5" in found.value
+
+
 def test_the_workers_of_a_parallel_test_run_fit_into_the_container(monkeypatch, request):
     (settings,) = [plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "WORKER_BYTES")]
     monkeypatch.setattr(machine, "cores", lambda: 64)
-    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_, **options: "8000000000\n")
+    monkeypatch.setattr(machine, "memory_limit", lambda: 8_000_000_000)
     assert settings.pytest_xdist_auto_num_workers() == 2
 
 

@@ -40,7 +40,7 @@ def result(on_digits):
 @pytest.fixture
 def little_memory(monkeypatch):
     """Only so many bytes are free."""
-    return lambda free: monkeypatch.setattr(lookup.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    return lambda free: monkeypatch.setattr(lookup, "free_memory_bytes", lambda: free)
 
 
 def test_the_result_is_sound_and_its_further_figures_are_drawn(result, sound):
@@ -101,16 +101,6 @@ def test_memory_that_torch_keeps_for_the_next_tensor_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     assert lookup.free_bytes(torch.device("cuda:0")) == 3_400
-
-
-def test_a_container_has_only_its_own_memory(tmp_path, monkeypatch):
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(lookup, "_CONTAINER", limit)
-    free = lookup.free_bytes(torch.device("cpu"))
-    limit.write_text("1000000\n")
-    assert lookup.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
-    limit.write_text("max\n")
-    assert lookup.free_bytes(torch.device("cpu")) > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])

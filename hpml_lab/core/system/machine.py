@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from hpml_lab import __version__
+from hpml_lab.core.system.cgroups import cpu_quota, memory_left, memory_limit
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REINSTALL, ROOT, SHIPPED
 
@@ -78,8 +79,13 @@ def _cpuinfo(*keys: str) -> str:
 
 
 def cores() -> int:
-    """Cores that this process may use: fewer than the machine has under `taskset` or in a container."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: fewer than the machine has under `taskset` or in a container.
+
+    It is how many threads or processes can run all the time. Of a quota of 2.5 cores (`docker run --cpus=2.5`) that is 2: a
+    third would be stopped for half of the time, and the others with it. Of less than one core it is 1.
+    """
+    mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(mask, cpu_quota() or mask)))
 
 
 def installed_version(package: str) -> str | None:
@@ -105,14 +111,55 @@ def require_torch() -> None:
         )
 
 
+def memory_bytes() -> int | None:
+    """Memory that this process may use: the machine's, or less in a container or under `ulimit -v`, as some schedulers set it.
+
+    None where the system does not tell.
+    """
+    known = _physical("total"), memory_limit(), _address_space()
+    return min((found for found in known if found is not None), default=None)
+
+
 def memory_gb() -> float | None:
-    """The machine's memory in GB, or None where the system does not tell, as in a container without /proc."""
+    """The same in GB, for a reader."""
+    found = memory_bytes()
+    return None if found is None else round(found / 1e9, 1)
+
+
+def free_memory_bytes() -> int:
+    """Memory that this process may still take: what is available in the machine, or is left of what it may use.
+
+    0 where the system does not tell.
+    """
     import psutil
 
+    space = _address_space()
+    known = _physical("available"), memory_left(), space and max(0, space - psutil.Process().memory_info().vms)
+    return min((found for found in known if found is not None), default=0)
+
+
+def _physical(which: str) -> int | None:
+    """Bytes of memory in this machine, "total" or "available"; None where the system does not tell."""
     try:
-        return round(psutil.virtual_memory().total / 1e9, 1)
-    except (OSError, psutil.Error):
+        import psutil
+
+        return getattr(psutil.virtual_memory(), which)
+    except Exception:  # psutil is not there, or the files that it reads
+        pages = {"total": "SC_PHYS_PAGES", "available": "SC_AVPHYS_PAGES"}[which]
+        try:
+            return os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):  # Windows
+            return None
+
+
+def _address_space() -> int | None:
+    """Bytes to which the addresses of this process are limited."""
+    try:
+        from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
+    except ImportError:  # Windows
         return None
+    limit = getrlimit(RLIMIT_AS)[0]
+    return None if limit == RLIM_INFINITY else limit
 
 
 def driver_and_clocks(uuid: str) -> tuple[str | None, str | None]:

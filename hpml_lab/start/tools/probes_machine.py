@@ -3,9 +3,10 @@
 import os
 import shlex
 import shutil
-from pathlib import Path
 
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.cgroups import cpu_quota
+from hpml_lab.core.system.machine import memory_bytes
 from hpml_lab.core.system.paths import RESULTS
 from hpml_lab.start.tools.asking import run_tool
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
@@ -17,8 +18,10 @@ def gigabytes(amount: float) -> str:
 
 def cores(answers: Answers) -> Finding:
     """Cores that this process may use."""
-    mine, all_of_them = machine.cores(), os.cpu_count() or 1
+    mine, all_of_them, quota = machine.cores(), os.cpu_count() or 1, cpu_quota()
     value = f"{mine}, {machine.cpu_name()}" + (f" ({all_of_them} in the machine)" if mine < all_of_them else "")
+    if quota is not None and quota < all_of_them:
+        value += f", a quota of {quota:g}"
     if mine == 1:
         return Finding(
             "cores",
@@ -31,7 +34,7 @@ def cores(answers: Answers) -> Finding:
 
 
 def memory(answers: Answers) -> Finding:
-    """Memory of the machine, or of the container if that is less."""
+    """Memory that this process may use: of the machine, or of the container if that is less."""
     total = memory_bytes()
     if total is None:
         return Finding("memory", LIMITED, "unknown", "This system does not report it without psutil.", "pip install psutil")
@@ -44,25 +47,6 @@ def memory(answers: Answers) -> Finding:
             "close other programs, or give the container more (docker run --memory)",
         )
     return Finding("memory", OK, gigabytes(total))
-
-
-def memory_bytes() -> int | None:
-    """Memory of the machine, or of the container if that is less; None where the system does not tell."""
-    known = []
-    try:
-        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):  # not on Windows
-        try:
-            import psutil
-
-            known.append(psutil.virtual_memory().total)
-        except ImportError:
-            pass
-    try:
-        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))  # "max" where a container has no limit
-    except (OSError, ValueError):
-        pass
-    return min(known, default=None)
 
 
 def shm(answers: Answers) -> Finding:

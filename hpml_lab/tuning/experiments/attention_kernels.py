@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-import psutil
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,6 +16,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.machine import free_memory_bytes
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.core.timing.clock import Ceiling, ceiling, interleaved
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
@@ -101,8 +101,8 @@ def kept_bytes(attention: Attention, tensors: tuple[Tensor, ...]) -> int:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that are free, on the GPU or in this machine's memory."""
-    return free_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available
+    """Bytes that are free, on the GPU or of the memory that this process may use."""
+    return free_bytes(device) if device.type == "cuda" else free_memory_bytes()
 
 
 def online_error(length: int, width: int, block: int, device: torch.device) -> float:

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.experiment.fits import free_bytes
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.machine import free_memory_bytes
 from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.timing.counting import peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
@@ -196,7 +196,7 @@ def batch_size(params: Params) -> Result:
     if params.device.is_cuda:
         budget = params.gpu_budget or free_bytes(device)
     else:  # at most a quarter of the free memory, because the search tries up to about twice the budget
-        budget = min(params.cpu_budget, psutil.virtual_memory().available // 4)
+        budget = min(params.cpu_budget, free_memory_bytes() // 4)
     limit_mb = budget / 1e6
     with capped_memory(budget, device):
         float32, autocast = search_limit(step, False, budget), search_limit(step, True, budget)

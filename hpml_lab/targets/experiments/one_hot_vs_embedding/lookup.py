@@ -1,23 +1,20 @@
 """One batch of ids looked up by both ways: time, memory, and whether rows and gradients are equal."""
 
-import contextlib
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-import psutil
 import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.experiment.fits import free_bytes as free_gpu_bytes
+from hpml_lab.core.system.machine import free_memory_bytes
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.counting import peak_bytes
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.targets.lessons.one_hot import one_hot_bytes, product
 
 RESERVE = 0.2  # of the free memory stays for others
-_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass
@@ -86,13 +83,8 @@ def equal_gradients(ids: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the device now; on the CPU not more than its container may have."""
-    if device.type == "cuda":
-        return int(free_gpu_bytes(device))
-    free = psutil.virtual_memory().available
-    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
-        free = min(free, int(_CONTAINER.read_text(encoding="utf-8")) - psutil.Process().memory_info().rss)
-    return max(free, 0)
+    """Memory that is free on the device now."""
+    return int(free_gpu_bytes(device)) if device.type == "cuda" else free_memory_bytes()
 
 
 def fits(needed: int, device: torch.device) -> bool:
