@@ -233,6 +233,20 @@ def nothing_left(monkeypatch):
 
 
 @pytest.fixture
+def own_experiments(monkeypatch):
+    """The experiments are those that the test registers, not the workbook's."""
+    from hpml_lab.core.experiment import catalogue, registry
+
+    def listed():
+        found = registry.all_experiments()
+        return [catalogue.Listed(row.slug, row.notebook, row.lecture, row.title, row.function.__module__) for row in found]
+
+    monkeypatch.setattr(registry, "import_topics", lambda part: {})
+    monkeypatch.setattr(registry, "_REGISTRY", {})
+    monkeypatch.setattr(catalogue, "catalogue", listed)
+
+
+@pytest.fixture
 def small_group():
     """(words, quota): the words in front of a command start it in a control group of its own with that quota of cores."""
     files = {"cpu": {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "10000"}, "": {"cpu.max": "10000 100000"}}

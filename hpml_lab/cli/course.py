@@ -18,6 +18,10 @@ def add_parser(commands) -> None:
 
 
 def write(chosen: argparse.Namespace) -> int:
+    from hpml_lab.core.experiment.catalogue import notebook_file
+
+    for name in chosen.notebooks:  # before torch is imported
+        notebook_file(name)
     from hpml_lab.course.assignment import write_assignments
 
     for path, count in write_assignments(chosen.notebooks, chosen.out):

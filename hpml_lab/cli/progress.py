@@ -13,15 +13,13 @@ def add_parser(commands) -> None:
 
 
 def show_progress(chosen: argparse.Namespace) -> int:
+    from hpml_lab.core.experiment.catalogue import exercise_modules
     from hpml_lab.core.experiment.results_folder import tried_exercises
-    from hpml_lab.core.judge.exercises import all_exercises
-    from hpml_lab.core.system import machine
 
-    machine.require_torch()
     tried = tried_exercises(named_or_kept(chosen.folder))
     by_notebook: dict[str, list[str]] = {}
-    for found in all_exercises():
-        by_notebook.setdefault(found.notebook, []).append(found.name)
+    for name, (notebook, _) in exercise_modules().items():
+        by_notebook.setdefault(notebook, []).append(name)
     for notebook, names in by_notebook.items():
         right = [name for name in names if tried.get(name)]
         print(f"{notebook:18} {len(right)} of {len(names)} right")

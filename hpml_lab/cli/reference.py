@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, load_registry, print_error, require_writable
+from hpml_lab.cli.shared import FAILED, FINE, load_experiments, print_error, require_writable
 from hpml_lab.core.system.errors import LabError
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -38,14 +38,14 @@ def add_parser(commands) -> None:
 def record_references(chosen: argparse.Namespace) -> int:
     """Run what is not recorded yet, most telling first, and end with one page, also when interrupted."""
     end = time.monotonic() + chosen.budget
-    registry = load_registry()
+    experiments = load_experiments(chosen.slugs)
     from hpml_lab import references
+    from hpml_lab.core.experiment.registry import SIZES
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.core.system.paths import CHECKOUT, REFERENCE
 
-    if chosen.size not in registry.SIZES:
-        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
-    experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs)] or registry.all_experiments()
+    if chosen.size not in SIZES:
+        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
     if not chosen.out and not CHECKOUT:
         raise LabError("an installed package keeps its recorded runs as they are.", "Name a folder: --out DIR")
     out = chosen.out or REFERENCE

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from hpml_lab.cli.shared import FINE, RESULTS_FOLDER, load_registry, named_or_kept, print_error
+from hpml_lab.cli.shared import FINE, RESULTS_FOLDER, named_or_kept, print_error
+from hpml_lab.core.system import machine
 
 
 def add_parser(commands) -> None:
@@ -14,10 +15,13 @@ def add_parser(commands) -> None:
 
 
 def make_report(chosen: argparse.Namespace) -> int:
-    load_registry()
+    from hpml_lab.core.experiment.results_folder import require_folder
+
+    require_folder(folder := named_or_kept(chosen.folder))
+    machine.require_torch()
     from hpml_lab.report import write_report
 
-    page, left_out = write_report(named_or_kept(chosen.folder), chosen.out)
+    page, left_out = write_report(folder, chosen.out)
     for name, why in left_out:
         print_error(f"left out {name}: {why}")
     print(page)

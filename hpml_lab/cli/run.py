@@ -8,7 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, RESULTS_FOLDER, load_registry, print_error, require_writable
+from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, RESULTS_FOLDER, load_experiments, print_error, require_writable
 from hpml_lab.core.system.errors import LabError
 
 
@@ -103,17 +103,16 @@ def _rank() -> int:
 
 def _checked(chosen: argparse.Namespace) -> tuple[list, object, Path | None]:
     """The experiments, the device and the folder that were asked for, checked before the first one runs; raises LabError."""
-    registry = load_registry()
+    experiments = load_experiments([slug for slug in chosen.slugs if slug != "all"]) if {*chosen.slugs} != {"all"} else []
+    if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
+        experiments = load_experiments([])
+    from hpml_lab.core.experiment.registry import SIZES
     from hpml_lab.core.experiment.results_folder import results_folder
     from hpml_lab.core.system.device import choose_device
 
-    if chosen.size not in registry.SIZES:
-        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
-    device = choose_device(chosen.device)
-    experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
-    if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
-        experiments = list(registry.all_experiments())
-    out = chosen.out or results_folder()
+    if chosen.size not in SIZES:
+        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
+    device, out = choose_device(chosen.device), chosen.out or results_folder()
     if out is not None:
         require_writable(out, "--out")
     return experiments, device, out

@@ -2,11 +2,15 @@
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
+
+if TYPE_CHECKING:
+    from hpml_lab.core.experiment.registry import Experiment
 
 RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as core/experiment/results_folder.py has it
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
@@ -31,29 +35,37 @@ def require_writable(folder: Path, option: str) -> None:
 
 def named_or_kept(folder: Path | None) -> Path:
     """The folder of results that was named, else the one where all are kept. Raises LabError where none are."""
-    from hpml_lab.core.experiment.results_folder import results_folder
+    from hpml_lab.core.experiment.results_folder import require_folder, results_folder
 
     if (found := folder or results_folder()) is None:
         raise LabError("HPML_RESULTS is empty: no results are kept.", "Name a folder that has some.")
-    if found.exists() and not found.is_dir():
-        raise LabError(f"{found} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
+    if found.exists():
+        require_folder(found)
     return found
 
 
-def load_registry() -> ModuleType:
-    """The module of the experiments' registry, filled. A topic that does not load here is reported, and the others are used.
+def load_experiments(slugs: Sequence[str]) -> list["Experiment"]:
+    """The experiments of these names, or all that load here where none are given; a topic that does not load is reported.
 
-    Raises LabError if torch, or the registry itself, does not load.
+    Raises LabError for an unknown name, before torch is imported, and where torch or what was named does not load.
     """
+    from hpml_lab.core.experiment import catalogue
+
+    for slug in slugs:
+        catalogue.listed(slug)
     machine.require_torch()
     try:
         from hpml_lab.core.experiment import registry
 
-        registry.all_experiments()
+        if slugs:
+            return [registry.find(slug) for slug in dict.fromkeys(slugs)]
+        found = registry.all_experiments()
+    except LabError:
+        raise
     except Exception as error:  # a broken installation fails in many ways
         raise LabError(
             f"the experiments do not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor` to see what to fix."
         ) from error
     for topic, why in registry.topics_that_do_not_load().items():
         print_error(f"the experiments of {topic} do not load here ({why}).", "The other topics work.")
-    return registry
+    return found

@@ -16,11 +16,11 @@ import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
+from hpml_lab.core.experiment.catalogue import notebook_file
 from hpml_lab.core.judge.exercises import find_exercise
 from hpml_lab.core.judge.help import answers_file, solution_source
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.paths import NOTEBOOKS
 
 CHECK = re.compile(r'check\("([\w-]+)", (\w+)\)')
 EFFORT = re.compile(r"\*\*Difficulty\*\* (●+)○* · (\d+) minutes")
@@ -48,11 +48,7 @@ def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
     Returns (file, number of exercises) for each. Raises LabError for a notebook that is not there or has no exercises.
     """
     written = []
-    for name in names:
-        path = NOTEBOOKS / f"{Path(name).stem}.ipynb"
-        if not path.is_file():
-            known = ", ".join(other.stem for other in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")))
-            raise LabError(f"no notebook is called {name!r}.", f"There are {known}.")
+    for path in [notebook_file(name) for name in names]:
         notebook = nbformat.read(path, as_version=4)
         count = slim(notebook)
         if not count:

@@ -9,8 +9,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core.experiment import Claim, Result, results_folder
-from hpml_lab.core.experiment.registry import all_experiments, load_result
+from hpml_lab.core.experiment import Claim, Result, catalogue, results_folder
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.experiment.render import counted, data_uri
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.show.prose import prose_html
@@ -72,8 +72,7 @@ def write_report(folder: Path | str, page: Path | str | None = None) -> tuple[Pa
     Returns the page and what was left out, as (file name, why). Raises LabError for a folder without a readable result.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise LabError(f"{folder} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
+    results_folder.require_folder(folder)
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
         words = path.name.partition(".")[0]
@@ -112,7 +111,7 @@ def _page(entries: list[Entry], left_out: list[tuple[str, str]], guesses: list[G
         lstrip_blocks=True,
     )
     environment.filters["prose"] = lambda text: Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", prose_html(text)))
-    order = {experiment.slug: index for index, experiment in enumerate(all_experiments())}
+    order = {row.slug: index for index, row in enumerate(catalogue.catalogue())}
     entries = sorted(entries, key=lambda entry: order[entry.result.slug])
     claims = [claim for entry in entries for claim in entry.result.claims]
     return environment.get_template(TEMPLATE).render(

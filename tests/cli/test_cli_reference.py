@@ -118,9 +118,11 @@ def demo(tmp_path, monkeypatch):
     (topic / "all.py").write_text(EXPERIMENTS)
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib, hpml_lab\n"
-        "from hpml_lab.core.experiment import topics\n"
+        "from types import SimpleNamespace\n"
+        "from hpml_lab.core.experiment import catalogue, topics\n"
         f"hpml_lab.__path__.append({str(tmp_path / 'topics')!r})\n"
         "topics.import_topics = lambda part: importlib.import_module('hpml_lab.demo.experiments.all') and {}\n"
+        "catalogue.listed = lambda slug, registered=(): SimpleNamespace(module='hpml_lab.demo.experiments.all')\n"
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
     monkeypatch.setenv("DEMO_RUNS", str(tmp_path / "runs.txt"))
@@ -133,10 +135,8 @@ OPTIONS = ("--size", "quick", "--out", "out", "--log", "log")
 
 
 @pytest.fixture
-def lab(demo, monkeypatch, capsys):
+def lab(demo, own_experiments, monkeypatch, capsys):
     """Run the command in this process, its experiments in others: (arguments) -> exit code, stdout, stderr."""
-    monkeypatch.setattr(registry, "_REGISTRY", {})
-    monkeypatch.setattr(registry, "import_topics", lambda part: {})
     monkeypatch.setattr("hpml_lab.references.device_and_machine", lambda requested: ("cpu", machine.describe()))
     made = types.ModuleType("demo_experiments")
     monkeypatch.setitem(sys.modules, made.__name__, made)

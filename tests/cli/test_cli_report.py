@@ -32,9 +32,7 @@ def draw(result):
 
 
 @pytest.fixture(autouse=True)
-def experiments(monkeypatch, tmp_path):
-    monkeypatch.setattr(registry, "import_topics", lambda part: {})
-    monkeypatch.setattr(registry, "_REGISTRY", {})
+def experiments(own_experiments, monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "REFERENCE", tmp_path / "reference")
     for slug, notebook in (("zeta", "91_first"), ("alpha", "91_first"), ("beta", "92_second")):
 

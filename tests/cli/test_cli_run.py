@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from hpml_lab import cli
-from hpml_lab.core.experiment import Result, Row, Table, column, registry
+from hpml_lab.core.experiment import Result, Row, Table, catalogue, column, registry
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
@@ -75,10 +75,8 @@ def interrupting(params):
 
 
 @pytest.fixture(autouse=True)
-def experiments(monkeypatch):
+def experiments(own_experiments):
     """A registry with experiments of its own instead of the workbook's."""
-    monkeypatch.setattr(registry, "import_topics", lambda part: {})
-    monkeypatch.setattr(registry, "_REGISTRY", {})
     for function in (plain, failing, crashing, breaking, refusing, undrawable, interrupting):
         draw = draw_line if function in (plain, undrawable) else None
         registry.experiment(function.__name__, lecture="L9", notebook="99_test", draw=draw)(function)
@@ -277,18 +275,26 @@ def test_an_old_torch_is_reported_before_anything_runs(hpml, out, monkeypatch):
 
 
 def test_a_registry_that_does_not_load_sends_to_the_doctor(hpml, monkeypatch):
-    def broken():
+    def broken(slug):
         raise ImportError("libgomp.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(registry, "all_experiments", broken)
+    monkeypatch.setattr(registry, "find", broken)
     code, _, progress = hpml("run", "plain")
     assert code == 2 and "libgomp" in progress and "hpml-lab doctor" in progress
 
 
 def test_a_topic_that_does_not_load_is_reported(hpml, monkeypatch):
     monkeypatch.setattr(registry, "import_topics", lambda part: {"loading": "ModuleNotFoundError: No module named 'fcntl'"})
+    code, _, progress = hpml("run", "all", "--device", "gpu")
+    assert code == 2 and "the experiments of loading do not load here (ModuleNotFoundError" in progress
+
+
+def test_an_experiment_that_does_not_load_is_reported_and_no_other_is_loaded(hpml, monkeypatch):
+    module = "hpml_lab.loading.experiments.num_workers"
+    monkeypatch.setattr(catalogue, "catalogue", lambda: [catalogue.Listed("num-workers", "08_loading", "L0", "Title", module)])
+    monkeypatch.setitem(sys.modules, module, None)
     code, _, progress = hpml("run", "num-workers")
-    assert code == 2 and "loading does not load here" in progress
+    assert code == 2 and f"{module} does not load here (ModuleNotFoundError" in progress and "hpml-lab doctor" in progress
 
 
 def test_without_a_command_it_shows_its_help(hpml):
@@ -359,9 +365,10 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
 OWN = """
 import sys, time
 from hpml_lab import cli
-from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment import catalogue, registry
 from hpml_lab.core.experiment.result import Result
 registry.import_topics = lambda part: {}  # only the two experiments here: it starts faster
+catalogue.listed = lambda slug, registered=(): None
 
 @registry.experiment("short", lecture="L0", notebook="99_test")
 def short(params):

@@ -1,7 +1,6 @@
 """The one shape of every experiment, and the registry through which everything else knows them."""
 
 import contextlib
-import difflib
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.experiment.catalogue import listed, load_module
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
 from hpml_lab.core.experiment.result import Result, load_record
 from hpml_lab.core.experiment.result_json import read_record
@@ -197,14 +197,12 @@ def topics_that_do_not_load() -> dict[str, str]:
 
 
 def find(slug: str) -> Experiment:
-    """The experiment called `slug`; an unknown name raises LabError with the nearest known ones."""
+    """The experiment called `slug`, of which only its own module is imported.
+
+    Raises LabError for an unknown name, with the nearest known ones, and for an experiment that does not load here.
+    """
     if slug not in _REGISTRY:
-        import_topics("experiments")
-    if slug not in _REGISTRY:
-        near = difflib.get_close_matches(slug, _REGISTRY, n=3, cutoff=0.5)
-        fix = f"Did you mean {' or '.join(near)}?" if near else "`hpml-lab list` shows them all."
-        failed = "".join(f" {topic} does not load here ({why})." for topic, why in topics_that_do_not_load().items())
-        raise LabError(f"no experiment is called {slug!r}.", fix + failed)
+        load_module(listed(slug, _REGISTRY).module)
     return _REGISTRY[slug]
 
 

@@ -29,6 +29,12 @@ def results_folder() -> Path | None:
     return RESULTS if named is None else Path(named).expanduser() if named else None
 
 
+def require_folder(folder: Path) -> None:
+    """Raise LabError unless `folder` is one."""
+    if not folder.is_dir():
+        raise LabError(f"{folder} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
+
+
 def keep(result: Any) -> None:
     """Save a result if a notebook's cell ran its experiment; what a script runs is the script's to save.
 

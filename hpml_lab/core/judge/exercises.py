@@ -16,7 +16,6 @@ In the notebook: `check("outer-sum", outer_sum)`.
 
 import ast
 import copy
-import difflib
 import html
 import inspect
 import linecache
@@ -28,6 +27,7 @@ from typing import Any, get_origin
 
 import torch
 
+from hpml_lab.core.experiment.catalogue import exercise_modules, load_module, unknown
 from hpml_lab.core.experiment.results_folder import keep_verdict
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
@@ -36,7 +36,6 @@ from hpml_lab.core.judge.unchanged import unchanged
 from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.show import style
 from hpml_lab.core.show.prose import prose_html
-from hpml_lab.core.system.errors import LabError
 
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
 WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
@@ -113,7 +112,7 @@ def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], C
 def all_exercises() -> list[Exercise]:
     """All exercises, in the order of the notebooks."""
     import_topics("exercises")
-    return sorted(_REGISTRY.values(), key=lambda found: found.notebook)
+    return sorted(_REGISTRY.values(), key=lambda found: (found.notebook, found.judge.__module__))
 
 
 def check(name: str, answer: Any) -> Verdict:
@@ -133,11 +132,15 @@ def last_verdict(name: str) -> Verdict | None:
 
 
 def find_exercise(name: str) -> Exercise:
-    """The exercise called `name`; an unknown name raises LabError with the nearest known one."""
-    all_exercises()
+    """The exercise called `name`, of which only its own module is imported.
+
+    Raises LabError for an unknown name, with the nearest known ones, and for an exercise that does not load here.
+    """
     if name not in _REGISTRY:
-        near = difflib.get_close_matches(name, _REGISTRY, n=1)
-        raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
+        modules = exercise_modules()
+        if name not in modules:
+            raise unknown("exercise", name, [*modules, *_REGISTRY])
+        load_module(modules[name][1])
     return _REGISTRY[name]
 
 
