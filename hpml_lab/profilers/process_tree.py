@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from hpml_lab.core.system.cgroups import Throttling, membership, quotas, throttling
+from hpml_lab.core.system.cgroups import Throttling, groups_of, membership, quota_of, throttling
 from hpml_lab.profilers.thread_states import ThreadKey, wait_kind
 
 PROC = Path("/proc")
@@ -65,38 +65,42 @@ class ThreadRecord:
 class Quotas:
     """What quotas of processor time did to processes, from look to look: those of their control groups, such as a container's.
 
+    root     the least quota of the first process
     stopped  {group: what its quota did} in the looks that count
     """
 
     def __init__(self) -> None:
+        self.root = 0.0
         self.stopped: dict[Path, Throttling] = {}
-        self._known: dict[str, dict[Path, float]] = {}  # {which groups: those with a quota}
+        self._groups: dict[str, list[Path]] = {}  # of processes with the same text
+        self._quotas: dict[Path, float] = {}
         self._before: dict[Path, Throttling] = {}
-        self._of_root: dict[Path, float] = {}
 
     def look(self, processes: Iterable[int], counts: bool) -> None:
         """Read what has happened since the last look at these processes, the first of which is the root."""
-        groups: dict[Path, float] = {}
+        seen: dict[Path, float | None] = {}
         for number, process in enumerate(processes):
-            if text := membership(process):  # else it has ended
-                found = self._known[text] = self._known.get(text) or quotas(process)
-                self._of_root = found if number == 0 else self._of_root
-                groups |= found
-        for group in groups:
+            if not (text := membership(process)):  # it has ended
+                continue
+            if text not in self._groups:
+                self._groups[text] = groups_of(process)
+            seen |= {group: quota_of(group) for group in self._groups[text] if group not in seen}
+            if number == 0:
+                self.root = min(filter(None, map(seen.get, self._groups[text])), default=0.0)
+        for group in filter(seen.get, seen):
             now = throttling(group)
             change = [a - b for a, b in zip(now, self._before.get(group, now), strict=True)]
             if counts:
                 so_far = self.stopped.get(group, Throttling(0, 0, 0.0))
                 self.stopped[group] = Throttling(*(a + b for a, b in zip(so_far, change, strict=True)))
-            self._before[group] = now
+            self._before[group], self._quotas[group] = now, seen[group]
 
     def most(self) -> tuple[float, Throttling]:
-        """The quota that stopped them most, 0 where there is none, and what it did; of several that did nothing, the root's."""
-        known = {group: quota for found in self._known.values() for group, quota in found.items()} | self._of_root
+        """The quota that stopped them most, and what it did; if none did, the root's, which is 0 where it has none."""
         group = max(self.stopped, key=lambda group: self.stopped[group].seconds, default=None)
         if group is None or self.stopped[group].seconds == 0:
-            return min(self._of_root.values(), default=0.0), Throttling(0, 0, 0.0)
-        return known[group], self.stopped[group]
+            return self.root, Throttling(0, 0, 0.0)
+        return self._quotas[group], self.stopped[group]
 
 
 class ProcessTree:

@@ -222,6 +222,14 @@ def test_the_quota_is_that_of_the_group_into_which_the_work_was_moved(groups):
     assert quotas.most() == (0.25, Throttling(40, 36, 4.0))
 
 
+def test_a_quota_that_is_set_later_counts_from_then_on(groups):
+    quotas = Quotas()
+    for percent, seconds in ((0, 0), (0, 3), (40, 3), (20, 5), (20, 9)):
+        groups(7, "box", percent, seconds)
+        quotas.look([7], counts=True)
+    assert quotas.most() == (0.2, Throttling(60, 54, 6.0)) and quotas.root == 0.2
+
+
 def test_without_throttling_the_quota_is_the_programs_own(groups):
     quotas = Quotas()
     groups(7, "pod", 200, 5)

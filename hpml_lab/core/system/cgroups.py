@@ -30,12 +30,14 @@ class Throttling(NamedTuple):
 
 def cpu_quota() -> float | None:
     """Cores' worth of processor time that this process may use with all others of its groups, such as 1.5; None: no limit."""
-    return min(quotas().values(), default=None)
+    return min(filter(None, map(quota_of, groups_of())), default=None)
 
 
-def quotas(process: int | None = None) -> dict[Path, float]:
-    """{group: cores' worth of processor time} for those of a process's groups that have a quota; by default of this one's."""
-    return {group: quota for group in _groups(process) if (quota := _quota(group))}
+def quota_of(group: Path) -> float | None:
+    """Cores' worth of processor time that a group may use; None where it has no limit."""
+    numbers = _read(group / "cpu.max").split() or [_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    quota, period = map(_positive, numbers if len(numbers) == 2 else ("", ""))
+    return quota / period if quota and period else None
 
 
 def throttling(group: Path) -> Throttling:
@@ -45,6 +47,23 @@ def throttling(group: Path) -> Throttling:
     return Throttling(stat.get("nr_periods", 0), stat.get("nr_throttled", 0), seconds)
 
 
+def groups_of(process: int | None = None) -> list[Path]:
+    """The folders of a process's groups that may limit it, and of their parents, as far as they can be seen from here.
+
+    process  by default this one
+    """
+    paths, found = dict.fromkeys(USUAL, "/"), {}
+    for line in membership(process).splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        paths |= {name: path for name in controllers.split(",") if name in USUAL and (name or number == "0")}
+    for name, top, mounted in _mounts():
+        inner = _below(top, PurePosixPath(paths[name]), mounted, process or os.getpid())
+        if inner is not None:
+            found |= dict.fromkeys(mounted / part for part in (inner, *inner.parents))
+    return [*found]
+
+
 def membership(process: int | None = None) -> str:
     """Which groups a process is in, as the system writes it: two with the same text are in the same groups."""
     return _read(_of("proc", process or "self", "cgroup"))
@@ -52,18 +71,12 @@ def membership(process: int | None = None) -> str:
 
 def memory_limit() -> int | None:
     """Bytes that this process may use with all others of its groups; None where nothing limits it."""
-    return min(filter(None, map(_memory, _groups())), default=None)
+    return min(filter(None, map(_memory, groups_of())), default=None)
 
 
 def memory_left() -> int | None:
     """Bytes that are left of `memory_limit` if the kernel gives up its copies of files; None where nothing limits it."""
-    return min((max(0, limit - _used(group)) for group in _groups() if (limit := _memory(group))), default=None)
-
-
-def _quota(group: Path) -> float | None:
-    numbers = _read(group / "cpu.max").split() or [_read(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    quota, period = map(_positive, numbers if len(numbers) == 2 else ("", ""))
-    return quota / period if quota and period else None
+    return min((max(0, limit - _used(group)) for group in groups_of() if (limit := _memory(group))), default=None)
 
 
 def _memory(group: Path) -> int | None:
@@ -76,23 +89,10 @@ def _memory(group: Path) -> int | None:
 
 
 def _used(group: Path) -> int:
+    """Bytes that a group uses and that the kernel cannot take back."""
     stat = _table(group / "memory.stat")
     used = _positive(_read(group / "memory.current") or _read(group / "memory.usage_in_bytes")) or 0
-    return used - sum(stat.get(f"total_{kind}", stat.get(kind, 0)) for kind in ("active_file", "inactive_file"))
-
-
-def _groups(process: int | None = None) -> list[Path]:
-    """The folders of a process's groups that may limit it, and of their parents, as far as they can be seen from here."""
-    paths, found = dict.fromkeys(USUAL, "/"), {}
-    for line in membership(process).splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths |= {name: path for name in controllers.split(",") if name in USUAL and (name or number == "0")}
-    for name, top, mounted in _mounts():
-        inner = _below(top, PurePosixPath(paths[name]), mounted, process or os.getpid())
-        if inner is not None:
-            found |= dict.fromkeys(mounted / part for part in (inner, *inner.parents))
-    return [*found]
+    return max(0, used - sum(stat.get(f"total_{kind}", stat.get(kind, 0)) for kind in ("active_file", "inactive_file")))
 
 
 def _mounts() -> Iterator[tuple[str, PurePosixPath, Path]]:
