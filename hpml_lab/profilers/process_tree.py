@@ -85,7 +85,7 @@ class Quotas:
             if text not in self._groups:
                 self._groups[text] = groups_of(process)
             seen |= {group: quota_of(group) for group in self._groups[text] if group not in seen}
-            if number == 0:
+            if number == 0 and not has_ended(process):  # what has ended is in no group
                 self.root = min(filter(None, map(seen.get, self._groups[text])), default=0.0)
         for group in filter(seen.get, seen):
             now = throttling(group)

@@ -184,6 +184,7 @@ def test_bytes_count_once_though_the_kernel_adds_a_child_s_to_its_parent_s_and_n
 def groups(monkeypatch, tmp_path):
     """(process, group, quota in % of a core, throttled seconds): it is in that group, whose counter stands there."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    monkeypatch.setattr(process_tree, "has_ended", lambda process: False)
 
     def put(process, group, percent, seconds):
         files = {f"proc/{process}/cgroup": f"0::/{group}\n"}
@@ -228,6 +229,15 @@ def test_a_quota_that_is_set_later_counts_from_then_on(groups):
         groups(7, "box", percent, seconds)
         quotas.look([7], counts=True)
     assert quotas.most() == (0.2, Throttling(60, 54, 6.0)) and quotas.root == 0.2
+
+
+def test_the_quota_of_a_program_that_has_ended_is_the_last_that_it_had(groups, monkeypatch):
+    quotas = Quotas()
+    for ended in (False, True):
+        monkeypatch.setattr(process_tree, "has_ended", lambda process, ended=ended: ended)
+        groups(7, "/" if ended else "box", 0 if ended else 50, 0)  # version 1 takes what has ended out of its group
+        quotas.look([7], counts=True)
+    assert quotas.most() == (0.5, Throttling(0, 0, 0.0))
 
 
 def test_without_throttling_the_quota_is_the_programs_own(groups):
