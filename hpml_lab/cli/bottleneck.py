@@ -9,7 +9,7 @@ from pathlib import Path
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "bottleneck",
-        help="name what bounds a program (input, disk, CPU, a single thread, the GIL, a lock, the GPU), with the evidence",
+        help="name what bounds a program (a quota, input, disk, CPU, one thread, the GIL, a lock, the GPU), with the evidence",
         usage="hpml-lab bottleneck [--seconds S] [--json FILE] (--pid PID | -- COMMAND [ARGS ...])",
         description="Watches a program from outside, and changes nothing in it. The verdict comes on stderr when the program "
         "ends, also by a signal (`timeout 60 hpml-lab bottleneck -- COMMAND`); imports are left out.",

@@ -262,6 +262,17 @@ def test_the_cores_of_the_evidence_are_those_that_the_quota_leaves(watch, groups
     assert (watch.evidence().stopped, watch.evidence().stopped_periods, watch.evidence().periods) == (2.0, 180, 200)
 
 
+def test_what_a_quota_does_while_modules_are_imported_is_the_programs_start(monkeypatch):
+    me, ran, counted = os.getpid(), iter((0.0, 1.0, 2.0)), []
+    monkeypatch.setattr(process_tree, "_times_of", lambda who: [(who, ThreadTimes(next(ran), 0.0, 0))] if who == me else [])
+    tree = ProcessTree(me, at=0.0)
+    tree.quotas = SimpleNamespace(look=lambda processes, counts: counted.append((list(processes), counts)))
+    tree.look(1.0)
+    tree.importing.add(me)
+    tree.look(2.0)
+    assert [counts for _, counts in counted] == [True, False] and all(processes[0] == me for processes, _ in counted)
+
+
 def test_a_thread_that_ran_and_now_waits_is_asked_what_for():
     """Of a long look in which it ran for a part: it was not at work the whole time."""
     tree, ends, spun = ProcessTree(os.getpid(), at=0.0), threading.Event(), threading.Event()

@@ -54,9 +54,8 @@ def groups_of(process: int | None = None) -> list[Path]:
     """
     paths, found = dict.fromkeys(USUAL, "/"), {}
     for line in membership(process).splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        paths |= {name: path for name in controllers.split(",") if name in USUAL and (name or number == "0")}
+        controllers, _, path = line.partition(":")[2].partition(":")
+        paths |= {name: path for name in controllers.split(",") if name in USUAL}
     for name, top, mounted in _mounts():
         inner = _below(top, PurePosixPath(paths[name]), mounted, process or os.getpid())
         if inner is not None:

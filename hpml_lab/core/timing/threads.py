@@ -12,11 +12,11 @@ from hpml_lab.core.system.machine import cores
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-_ALL = torch.get_num_threads()  # torch's own choice, noted before anything here changes it
+_ALL = min(torch.get_num_threads(), cores())  # torch's own choice, noted before anything here changes it; it knows no quota
 
 
 def all_threads() -> int:
-    """The number of threads that torch chose by itself on this machine."""
+    """The number of threads that torch chose by itself on this machine, at most one for each core that it may use."""
     return _ALL
 
 
