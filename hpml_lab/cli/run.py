@@ -103,8 +103,9 @@ def _rank() -> int:
 
 def _checked(chosen: argparse.Namespace) -> tuple[list, object, Path | None]:
     """The experiments, the device and the folder that were asked for, checked before the first one runs; raises LabError."""
-    experiments = load_experiments([slug for slug in chosen.slugs if slug != "all"]) if {*chosen.slugs} != {"all"} else []
-    if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
+    named = [slug for slug in chosen.slugs if slug != "all"]
+    experiments = load_experiments(named)
+    if named and "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
         experiments = load_experiments([])
     from hpml_lab.core.experiment.registry import SIZES
     from hpml_lab.core.experiment.results_folder import results_folder

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.machine import cores
 from hpml_lab.core.timing import clock
 from hpml_lab.core.timing.clock import Ceiling, Timing, ceiling, interleaved, measure
 from hpml_lab.core.timing.noise import Comparison, compare
-from hpml_lab.core.system.machine import cores
 from hpml_lab.core.timing.threads import all_threads, one_thread
 
 
