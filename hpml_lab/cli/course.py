@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from hpml_lab.cli.shared import FINE
+from hpml_lab.core.system import machine
 
 
 def add_parser(commands) -> None:
@@ -22,6 +23,7 @@ def write(chosen: argparse.Namespace) -> int:
 
     for name in chosen.notebooks:  # before torch is imported
         notebook_file(name)
+    machine.require_torch()
     from hpml_lab.course.assignment import write_assignments
 
     for path, count in write_assignments(chosen.notebooks, chosen.out):

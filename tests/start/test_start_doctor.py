@@ -117,7 +117,8 @@ def test_a_python_without_torch_or_anything_else_gets_a_whole_report(bare):
 def test_without_torch_the_other_commands_say_what_to_do(bare):
     assert "run experiments" in hpml_lab("--help", python=bare).stdout
     assert "zero-grad" in hpml_lab("list", python=bare).stdout
-    for command in (["run", "xor"], ["report", "."], ["data", "fetch", "mnist"]):
+    assert "-      outer-sum" in hpml_lab("progress", ".", python=bare).stdout
+    for command in (["run", "xor"], ["report", "."], ["data", "fetch", "mnist"], ["assignment", "05_adaptive", "--out", "."]):
         done = hpml_lab(*command, python=bare)
         assert done.returncode == 2
         assert (

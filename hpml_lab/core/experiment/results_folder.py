@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write, set_aside
 from hpml_lab.core.system.paths import RESULTS
@@ -105,6 +103,8 @@ def _add(path: Path, found: dict[str, Any], key: str, what: str) -> None:
 
     Notebooks that add theirs at the same time take turns. A file that cannot be read is set aside and named on stderr.
     """
+    from filelock import FileLock, Timeout  # here: what only reads works in a Python without it
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS):
