@@ -76,9 +76,9 @@ def _watch(process_id: int, path: Path, format: str, seconds: float, rate: int) 
 def recording(program: str, process_id: int, format: str, path: Path, rate: int) -> list[str]:
     """The command by which py-spy records a process without stopping it.
 
-    Whoever is stopped finds calls of the system interrupted: an unbuffered print of much text into a pipe then writes a part and
-    drops the rest. Not stopped, a process moves on while its stack is read: of 500 samples of functions that run for 0.1 us, 4 %
-    had a frame that was over, and the shares were the same.
+    A process that is stopped finds calls of the system interrupted: an unbuffered print of much text into a pipe then writes
+    a part and drops the rest. Not stopped, it moves on while its stack is read: of 500 samples of functions that run for
+    0.1 us, 4 % had a frame that was over, and the shares were the same.
     """
     command = [program, "record", "--nonblocking", "--pid", str(process_id), "--format", format]
     return [*command, "--output", str(path), "--rate", str(rate)]

@@ -17,7 +17,7 @@ def frame_line(frame: FrameType) -> str:
 
 
 class StackSampler:
-    """In a `with` block a thread notes `rate` times a second where the calling thread is.
+    """In a `with` block a thread notes `rate` times a second where the calling thread is, until that one is profiled otherwise.
 
     name     what a frame is called; by default its function's name
     samples  {folded stack: samples}; a folded stack names the frames from the outermost to the one that runs, with semicolons
@@ -26,9 +26,10 @@ class StackSampler:
     def __init__(self, rate: float = 100.0, name: Callable[[FrameType], str] = lambda frame: frame.f_code.co_name) -> None:
         self.rate, self._name = rate, name
         self.samples: Counter[str] = Counter()
+        self._watched = _thread.get_ident()
 
     def __enter__(self) -> "StackSampler":
-        self._watched, self._running, self._sampling = _thread.get_ident(), _thread.allocate_lock(), _thread.allocate_lock()
+        self._running, self._sampling = _thread.allocate_lock(), _thread.allocate_lock()
         self._running.acquire()
         self._sampling.acquire()
         _thread.start_new_thread(self._sample_until_stopped, ())
@@ -39,21 +40,34 @@ class StackSampler:
         self._sampling.acquire()  # until it has ended
 
     def _sample_until_stopped(self) -> None:
-        while not self._running.acquire(timeout=1 / self.rate):
-            frame, names = sys._current_frames().get(self._watched), []
-            while frame is not None:
-                names.append(self._name(frame))
-                frame = frame.f_back
-            self.samples[";".join(reversed(names))] += 1
-        self._sampling.release()
+        try:
+            while not (self._running.acquire(timeout=1 / self.rate) or _is_profiled()):
+                frame, names = sys._current_frames().get(self._watched), []
+                while frame is not None:
+                    names.append(self._name(frame))
+                    frame = frame.f_back
+                self.samples[";".join(reversed(names))] += 1
+        finally:
+            self._sampling.release()
 
 
 def sample_until_exit(rate: float, path: str) -> None:
     """Sample the calling thread until Python ends, and write the folded stacks to `path` as the very last thing."""
     import atexit
     import os
+    import time
 
     sampler, process = StackSampler(rate, frame_line), os.getpid()
+
+    def pause() -> None:
+        sampler.__exit__()
+        time.sleep(0.001)  # until the system counts its thread no more
+
+    def go_on() -> None:
+        try:
+            sampler.__enter__()
+        except RuntimeError:  # Python is about to end: no thread begins any more
+            sampler._sampling.release()
 
     def write() -> None:
         if os.getpid() != process:  # a child that was forked has no sampler, and perhaps the folder is gone
@@ -64,6 +78,14 @@ def sample_until_exit(rate: float, path: str) -> None:
 
     atexit.register(write)
     sampler.__enter__()
+    if sys.version_info >= (3, 12):  # it warns of a fork where a second thread runs
+        os.register_at_fork(before=pause, after_in_parent=go_on)
+
+
+def _is_profiled() -> bool:
+    """Whether cProfile is on: from Python 3.12 on it sees the calls of all threads, and the sampler would be in its rows."""
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
 
 
 def speedscope(folded: str, rate: float) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def profile_script(
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="hpml-profile-") as name, contextlib.ExitStack() as stack:
         folder, paths = Path(name), os.environ.get("PYTHONPATH")
-        settings = f"{rate} {operator_seconds} {int(paths is not None)} {folder}"
+        settings = f"{os.getpid()} {rate} {operator_seconds} {int(paths is not None)} {folder}"
         environment = {**os.environ, at_start.VARIABLE: settings}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
         start = time.perf_counter()

@@ -1,15 +1,15 @@
 """Python imports this on its way to a script that `hpml-lab profile` runs, since this folder is the first in its PYTHONPATH.
 
-Python itself then runs the script, whatever it is: arguments, `__main__`, tracebacks, threads and exit code are Python's own. The
-script finds nothing of this: environment and sys.path are as they were typed, and no module that one of its own could be called
-stays in sys.modules. Hence only what Python has at its start is imported here.
+Python itself then runs the script, whatever it is: arguments, `__main__`, tracebacks, threads and exit code are Python's own.
+The script finds nothing of this: environment and sys.path are as they were typed, and no module that one of its own could be
+called stays in sys.modules. Hence only what Python has at its start is imported here.
 """
 
 import os
 import sys
 import time
 
-VARIABLE = "HPML_PROFILE"
+VARIABLE = "HPML_LAB_AT_START"
 HERE = os.path.dirname(os.path.abspath(__file__))
 STARTED, SAMPLED, UNSEEN = "started", "sampled", "unseen"  # files: Python is here; py-spy watches; nobody does
 
@@ -17,33 +17,35 @@ STARTED, SAMPLED, UNSEEN = "started", "sampled", "unseen"  # files: Python is he
 def begin(settings: str) -> None:
     """Leave no trace, wait until the parent says who samples, and prepare what watches from inside.
 
-    settings  samples a second, seconds of torch's operators to record, whether PYTHONPATH was set, and the folder of the files
+    settings  the parent's number, samples a second, seconds of torch's operators to record, whether PYTHONPATH was set, and the
+              folder of the files
     """
-    rate, seconds, had_path, folder = settings.split(" ", 3)
+    parent, rate, seconds, had_path, folder = settings.split(" ", 4)
     paths = os.environ.pop("PYTHONPATH").removeprefix(HERE).removeprefix(os.pathsep)
     if had_path == "1":
         os.environ["PYTHONPATH"] = paths
     sys.path.remove(HERE)
     sys.path_importer_cache.pop(HERE, None)
-    if _wait(folder) == UNSEEN:
-        before = {*sys.modules}
+    if _wait(folder, int(parent)) == UNSEEN:
+        before = [{*known} for known in (sys.modules, sys.path_importer_cache)]
         _neighbor("sampler").sample_until_exit(float(rate), os.path.join(folder, "stacks.txt"))
-        for name in {*sys.modules} - before:
-            del sys.modules[name]
+        for known, names in zip((sys.modules, sys.path_importer_cache), before, strict=True):
+            for name in {*known} - names:
+                del known[name]
     if float(seconds):
         sys.meta_path.insert(0, _Torch(folder, float(seconds)))
 
 
-def _wait(folder: str) -> str:
+def _wait(folder: str, parent: int) -> str:
     """The parent's word. A Ctrl-C until then ends this process as it ends Python, without a traceback from here."""
     import _signal
 
-    handler, parent = _signal.getsignal(_signal.SIGINT), os.getppid()
+    handler = _signal.getsignal(_signal.SIGINT)
     if handler is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY))
     word = ""
-    while not word and os.getppid() == parent:  # a parent that was killed says nothing
+    while not word and (os.name == "nt" or os.getppid() == parent):  # a parent that was killed says nothing
         time.sleep(0.005)
         word = next((name for name in (SAMPLED, UNSEEN) if os.path.exists(os.path.join(folder, name))), "")
     if handler is _signal.default_int_handler:
