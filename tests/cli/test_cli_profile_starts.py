@@ -25,7 +25,7 @@ import os, sys
 main, frame = sys.modules["__main__"], sys._getframe()
 simple = ("__name__", "__file__", "__package__", "__cached__", "__doc__")
 print(sys.argv, sys.orig_argv, sys.path, sys.flags, sys._xoptions, sys.warnoptions, sys.getprofile(), sys.gettrace())
-print({name: value for name, value in vars(main).items() if name in simple}, type(__loader__).__name__, type(__builtins__).__name__)
+print({name: vars(main)[name] for name in simple if name in vars(main)}, type(__loader__).__name__, type(__builtins__).__name__)
 print(__spec__ and (__spec__.name, __spec__.origin, __spec__.parent), main.__dict__ is globals(), sorted(globals()))
 print({name: value for name, value in os.environ.items() if name != "_"}, sorted(sys.modules), sorted(sys.path_importer_cache))
 finders = [type(finder).__name__ for finder in sys.meta_path]

@@ -21,9 +21,9 @@ def begin(settings: str) -> None:
               folder of the files
     """
     parent, rate, seconds, had_path, folder = settings.split(" ", 4)
-    paths = os.environ.pop("PYTHONPATH").removeprefix(HERE).removeprefix(os.pathsep)
-    if had_path == "1":
-        os.environ["PYTHONPATH"] = paths
+    os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].removeprefix(HERE).removeprefix(os.pathsep)
+    if had_path == "0":
+        del os.environ["PYTHONPATH"]
     sys.path.remove(HERE)
     sys.path_importer_cache.pop(HERE, None)
     if _wait(folder, int(parent)) == UNSEEN:
