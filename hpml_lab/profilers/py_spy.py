@@ -80,8 +80,8 @@ def recording(program: str, process_id: int, format: str, path: Path, rate: int)
     a part and drops the rest. Not stopped, it moves on while its stack is read: of 500 samples of functions that run for
     0.1 us, 4 % had a frame that was over, and the shares were the same.
     """
-    command = [program, "record", "--nonblocking", "--pid", str(process_id), "--format", format]
-    return [*command, "--output", str(path), "--rate", str(rate)]
+    command = [program, "record", "--pid", str(process_id), "--format", format, "--output", str(path)]
+    return [*command, "--rate", str(rate), "--nonblocking"]
 
 
 def reason(message: bytes) -> str:

@@ -3,6 +3,7 @@
 import os
 import py_compile
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -292,3 +293,15 @@ def test_a_parent_that_was_killed_holds_no_script_up(tmp_path):
     starts = f"import subprocess, sys\nsubprocess.Popen([sys.executable, 'x.py'], env={environment!r})"  # and ends at once
     done = subprocess.run([sys.executable, "-c", starts], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr) == ("None None\n", "") and (tmp_path / sitecustomize.STARTED).exists()
+
+
+def test_a_ctrl_c_before_the_script_begins_ends_it_as_python_ends(tmp_path):
+    (tmp_path / "x.py").write_text("print('ran')")
+    environment = {**os.environ, sitecustomize.VARIABLE: f"{os.getpid()} 25 0.0 0 {tmp_path}", "PYTHONPATH": sitecustomize.HERE}
+    process = subprocess.Popen(
+        [sys.executable, "x.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / sitecustomize.STARTED).exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert (*process.communicate(timeout=300), process.returncode) == ("", "", -signal.SIGINT)
