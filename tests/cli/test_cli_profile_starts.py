@@ -35,6 +35,19 @@ while frame := frame.f_back:
     print(frame.f_code.co_filename, frame.f_code.co_name)
 sys.exit(5)
 """
+LATE = """
+import atexit, pickle, sys, threading
+class Thing: pass
+def late():
+    threading.main_thread().join()
+    print("the main thread is over", Thing.__name__, threading.active_count(), len(pickle.dumps(Thing())))
+threading.Thread(target=late).start()
+atexit.register(lambda: print("atexit", sys.modules["__main__"].Thing is Thing, sys.getprofile(), threading.active_count()))
+class Last:
+    def __del__(self): print("collected")
+last = Last()
+1 / 0
+"""
 # What each program is for -> its files, and the words after `python`. Each of them is run plain and under the profiler.
 PROGRAMS = {
     "file": ({"x.py": SEES}, "./x.py a -m b"),
@@ -102,23 +115,8 @@ PROGRAMS = {
         },
         "x.py",
     ),
-    "after the end": (
-        {
-            "x.py": """
-        import atexit, sys, threading, time
-        def late():
-            threading.main_thread().join()
-            print("the main thread is over", threading.main_thread().is_alive(), threading.active_count())
-        threading.Thread(target=late).start()
-        atexit.register(lambda: print("atexit", sys.getprofile(), threading.active_count(), "x" in globals()))
-        class Last:
-            def __del__(self): print("collected")
-        last = Last()
-        1 / 0
-    """
-        },
-        "x.py",
-    ),
+    "after the end": ({"x.py": LATE}, "x.py"),
+    "after a module's end": ({"x.py": LATE}, "-m x"),
     "profiles itself": (
         {
             "x.py": """
