@@ -22,9 +22,9 @@ def _numbers(*names: str) -> set[int]:
     return {getattr(signal, name) for name in names if hasattr(signal, name)}  # no system has all
 
 
-OF_THE_KEYBOARD = _numbers("SIGINT", "SIGQUIT", "SIGBREAK")
+OF_THE_TERMINAL = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGWINCH")  # which sends them to a whole process group
 STOPS = _numbers("SIGTSTP", "SIGTTIN", "SIGTTOU")
-ENDS = OF_THE_KEYBOARD | _numbers("SIGTERM", "SIGHUP")  # what is sent to end a program
+ENDS = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGTERM", "SIGHUP")  # what is sent to end a program
 FAULTS = _numbers("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # of this process itself
 NOT_PASSED_ON = FAULTS | _numbers("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGCLD")
 
@@ -127,7 +127,7 @@ def _blocked(numbers: Sequence[int]) -> Iterator[Callable[[], None]]:
 
 def _pass_on(process_id: int, number: int) -> None:
     """Send the command a signal, unless the terminal has: Ctrl-C goes to all of the process group, and so to it as well."""
-    if not (number in OF_THE_KEYBOARD and _terminal_reaches_us()):
+    if not (number in OF_THE_TERMINAL and _terminal_reaches_us()):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours to signal: `sudo`
             os.kill(process_id, number)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import psutil
 
-from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.profilers.beside import Notes
@@ -300,6 +299,8 @@ def _mean_cores(samples: list[MonitorSample]) -> list[float]:
 
 def _picture(monitor: Monitor, state: str) -> dict[str, str]:
     """The last sample while the block runs; at its end, when a last sample may cover a few milliseconds, the whole run."""
+    from hpml_lab.core.show import style  # it loads matplotlib, which a monitor without a live table need not have
+
     last, finished = monitor.samples[-1], state == FINISHED
     samples = monitor.samples if finished else [last]
     lines = [(f"core {number}", value) for number, value in enumerate(_mean_cores(samples))]

@@ -53,7 +53,7 @@ class ScriptProfile:
     how: str = ""
     stacks: ScriptStacks = field(default_factory=ScriptStacks)
     functions: list[Any] = field(default_factory=list)
-    operators: OperatorTable = field(default_factory=lambda: operator_table(()))
+    operators: OperatorTable = field(default_factory=lambda: OperatorTable([], 0.0, 0, False))
     speedscope: str = ""
     notes: list[str] = field(default_factory=list)
 
