@@ -138,7 +138,7 @@ STATE = """
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_program_has_the_files_the_ignored_signals_and_the_rest_that_it_would_have_without_us(tool):
-    """What a shell hands over: `<(…)`, a lock, a umask, ignored signals: HUP as by nohup, and CHLD, which would hide its end."""
+    """What a shell hands over: `<(…)`, a lock, a umask, and ignored signals, of which CHLD would hide the exit code from us."""
     ours, seen = [sys.executable, "-m", "hpml_lab", *words(tool, STATE)], []
     for command in ([sys.executable, "job.py"], ours):
         script = f"trap '' HUP USR1 CHLD; umask 027; exec 9>lock 7<job.py; exec nice -n 2 {' '.join(command)} <(echo given)"
