@@ -127,7 +127,7 @@ class Monitor:
     def __enter__(self) -> "Monitor":
         if self._thread is not None or self.samples:
             raise LabError("This monitor has run already.", "Make a new one for each run.")
-        self._stop, self._entered_by, self._gpus = threading.Event(), os.getpid(), Gpus()
+        self._stop, self._gpus = threading.Event(), Gpus()
         self._notes = Notes(self._gpus.note)
         self._table = None if self._path is None else SampleFile(Path(self._path))
         self._cpu_seconds, self._rss = time.process_time, lambda: psutil.Process().memory_info().rss
@@ -146,8 +146,6 @@ class Monitor:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if os.getpid() != self._entered_by:  # a fork of the block's process, in which the thread is not
-            return
         self._stop.set()
         if self._thread is None:
             self._sample()

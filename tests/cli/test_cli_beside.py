@@ -193,8 +193,12 @@ HOSTILE = "import os, shutil, sys; shutil.rmtree(os.getcwd()); sys.exit(7)"
 @pytest.mark.parametrize(
     ("source", "end", "variables"),
     [
-        ("import sys; print(end='done'); sys.exit(7)", "$'caf\\xe9' 数据 😀 $'\\x1b' 2>said", {"PYTHONWARNINGS": "error"}),
-        ("import shutil, sys; shutil.rmtree('out'); open('out', 'w'); sys.exit(7)", "2>&-", {"PYTHONOPTIMIZE": "2"}),
+        (
+            "import sys; print(end='done'); sys.exit(7)",
+            "$'caf\\xe9' 数据 😀 $'\\x1b' 2>said",
+            {"PYTHONWARNINGS": "error", "PYTHONOPTIMIZE": "2"},
+        ),
+        ("import shutil, sys; shutil.rmtree('out'); open('out', 'w'); sys.exit(7)", "2>&-", {}),
         (HOSTILE, ">&- 2>/dev/full", {"MPLBACKEND": "none such", "PYTHONDEVMODE": "1"}),
     ],
     ids=["names", "results-folder", "current-folder"],
@@ -283,15 +287,6 @@ def test_a_driver_that_does_not_answer_does_not_keep_the_block_from_its_end(monk
         pass
     assert "The samples end early" in watched.note and watched.samples == []
     answers.set()
-
-
-def test_a_fork_of_the_block_ends_it_without_a_sample_of_its_own(tmp_path):
-    with Monitor(rate=0.001, path=tmp_path / "run.csv") as watched:
-        if (child := os.fork()) == 0:
-            watched.__exit__()
-            os._exit(0 if watched.samples == [] else 1)
-        assert os.waitpid(child, 0)[1] == 0
-    assert read_csv(tmp_path / "run.csv") == watched.rows and len(watched.samples) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """`hpml-lab monitor`: a table and a picture of a command's run; its exit code and Ctrl-C are the command's."""
 
 import argparse
-import os
 import re
 import signal
 import subprocess
