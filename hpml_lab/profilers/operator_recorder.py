@@ -12,6 +12,7 @@ A script that profiles or traces itself comes first: the recorder ends, and is n
 library only.
 """
 
+import atexit
 import contextlib
 import ctypes
 import importlib.util
@@ -31,14 +32,14 @@ _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class OperatorRecorder:
-    """Use it in a `with` block around the script; it leaves one `operators-N.json` a slice, as Chrome's tracing reads it.
+    """Records from the end of torch's import on; it leaves one `operators-N.json` a slice, as Chrome's tracing reads it.
 
     folder   where the files go
     seconds  how long to record from the first call of a module or an optimizer on
     """
 
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, folder: Path | str, seconds: float) -> None:
+        self.folder, self.seconds = Path(folder), seconds
         self._recording, self._over, self._asked, self._wanted, self._forking = False, False, False, False, False
         self._device: bool | None = None
         self._recorded, self._events, self._files = 0.0, 0, 0
@@ -48,23 +49,10 @@ class OperatorRecorder:
         self._process = os.getpid()
         self._call = _PENDING(self._next_slice)  # kept: C calls it
 
-    def __enter__(self) -> "OperatorRecorder":
-        self._tracers = _tracers()  # where py-spy may not watch, cProfile does
-        sys.meta_path.insert(0, self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        self._end()
-
     # ---- waiting for torch and for the script's work -----------------------------------------------------------------
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Called by Python for every import; torch's own finder finds it, and its end is noted."""
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
+    def find_torch(self) -> Any:
+        """The specification by which Python imports torch: its own finder finds it, and the end of the import is noted."""
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
@@ -90,6 +78,7 @@ class OperatorRecorder:
         if hasattr(os, "register_at_fork"):
             # A child would go on recording, and never stop: nothing records from here until the fork is over.
             os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
+        atexit.register(self._end)
         threading.Thread(target=self._ask_for_slices, name="hpml-recorder", daemon=True).start()
 
     def _after_our_end(self, function: Callable) -> Callable:
@@ -142,7 +131,7 @@ class OperatorRecorder:
         """End a slice and begin the next one: Python's pending call."""
         try:
             self._pause()
-            self._over |= self._tracers != _tracers()
+            self._over |= _is_traced()
             if self._wanted and not (self._forking or self._over or self._enough() or os.getpid() != self._process):
                 self._start()
         except KeyboardInterrupt:  # came while this ran, and is the script's
@@ -213,10 +202,10 @@ class OperatorRecorder:
         return self._device
 
 
-def _tracers() -> tuple[Any, ...]:
-    """Who profiles and traces this thread; from Python 3.12 on cProfile is known by its name only."""
+def _is_traced() -> bool:
+    """Whether something profiles or traces this thread; from Python 3.12 on cProfile is known by its name only."""
     monitoring = getattr(sys, "monitoring", None)
-    return sys.getprofile(), sys.gettrace(), monitoring and monitoring.get_tool(monitoring.PROFILER_ID)
+    return bool(sys.getprofile() or sys.gettrace() or (monitoring and monitoring.get_tool(monitoring.PROFILER_ID)))
 
 
 @contextlib.contextmanager

@@ -1,67 +1,114 @@
 """A sampler of stacks in a few lines: a thread that notes now and then where another thread is. Standard library only."""
 
+import _thread  # not threading: a script that is watched so does not find the sampler among its threads
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable
-from types import CodeType
+from types import FrameType
 from typing import Any
 
 BETWEEN = "\0"  # stands in no name of a frame, file or function
 
 
-def frame_name(code: CodeType) -> str:
-    """A frame's function and file, as `StackSampler.speedscope` reads them; a semicolon would end the frame."""
-    return f"{code.co_qualname}{BETWEEN}{code.co_filename}".replace(";", ",")
+def frame_line(frame: FrameType) -> str:
+    """A frame's function, file and line, as `speedscope` reads them; a semicolon would end the frame, a line end the stack."""
+    code = frame.f_code
+    return BETWEEN.join((code.co_qualname, code.co_filename, str(frame.f_lineno or 0))).replace(";", ",").replace("\n", " ")
 
 
 class StackSampler:
-    """In a `with` block a thread notes `rate` times a second where the calling thread is.
+    """In a `with` block a thread notes `rate` times a second where the calling thread is, until that one is profiled otherwise.
 
     name     what a frame is called; by default its function's name
     samples  {folded stack: samples}; a folded stack names the frames from the outermost to the one that runs, with semicolons
     """
 
-    def __init__(self, rate: float = 100.0, name: Callable[[CodeType], str] = lambda code: code.co_name) -> None:
+    def __init__(self, rate: float = 100.0, name: Callable[[FrameType], str] = lambda frame: frame.f_code.co_name) -> None:
         self.rate, self._name = rate, name
         self.samples: Counter[str] = Counter()
+        self._watched = _thread.get_ident()
 
     def __enter__(self) -> "StackSampler":
-        self._watched, self._stop = threading.get_ident(), threading.Event()
-        self._thread = threading.Thread(target=self._sample_until_stopped, name="hpml-sampler", daemon=True)
-        self._thread.start()
+        self._running, self._sampling = _thread.allocate_lock(), _thread.allocate_lock()
+        self._running.acquire()
+        self._sampling.acquire()
+        _thread.start_new_thread(self._sample_until_stopped, ())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def speedscope(self) -> dict[str, Any]:
-        """All samples in the form of speedscope.app, as py-spy writes them, but without lines; with `frame_name` only."""
-        stacks = {tuple(filter(None, stack.split(";"))): samples for stack, samples in sorted(self.samples.items())}
-        frames = sorted({frame for stack in stacks for frame in stack})
-        number = {frame: index for index, frame in enumerate(frames)}
-        named = [dict(zip(("name", "file"), frame.split(BETWEEN), strict=True)) for frame in frames]
-        return {
-            "$schema": "https://www.speedscope.app/file-format-schema.json",
-            "shared": {"frames": named},
-            "profiles": [
-                {
-                    "type": "sampled",
-                    "name": 'Thread "MainThread"',
-                    "unit": "seconds",
-                    "startValue": 0.0,
-                    "endValue": sum(stacks.values()) / self.rate,
-                    "samples": [[number[frame] for frame in stack] for stack in stacks],
-                    "weights": [samples / self.rate for samples in stacks.values()],
-                }
-            ],
-        }
+        self._running.release()
+        self._sampling.acquire()  # until it has ended
 
     def _sample_until_stopped(self) -> None:
-        while not self._stop.wait(1 / self.rate):
-            frame, names = sys._current_frames().get(self._watched), []
-            while frame is not None:
-                names.append(self._name(frame.f_code))
-                frame = frame.f_back
-            self.samples[";".join(reversed(names))] += 1
+        try:
+            while not (self._running.acquire(timeout=1 / self.rate) or _is_profiled()):
+                frame, names = sys._current_frames().get(self._watched), []
+                while frame is not None:
+                    names.append(self._name(frame))
+                    frame = frame.f_back
+                self.samples[";".join(reversed(names))] += 1
+        finally:
+            self._sampling.release()
+
+
+def sample_until_exit(rate: float, path: str) -> None:
+    """Sample the calling thread until Python ends, and write the folded stacks to `path` as the very last thing."""
+    import atexit
+    import os
+    import time
+
+    sampler, process = StackSampler(rate, frame_line), os.getpid()
+
+    def pause() -> None:
+        sampler.__exit__()
+        time.sleep(0.001)  # until the system counts its thread no more
+
+    def go_on() -> None:
+        try:
+            sampler.__enter__()
+        except RuntimeError:  # Python is about to end: no thread begins any more
+            sampler._sampling.release()
+
+    def write() -> None:
+        if os.getpid() != process:  # a child that was forked has no sampler, and perhaps the folder is gone
+            return
+        sampler.__exit__()
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.writelines(f"{stack} {samples}\n" for stack, samples in sampler.samples.items())
+
+    atexit.register(write)
+    sampler.__enter__()
+    if sys.version_info >= (3, 12):  # it warns of a fork where a second thread runs
+        os.register_at_fork(before=pause, after_in_parent=go_on)
+
+
+def _is_profiled() -> bool:
+    """Whether cProfile is on: from Python 3.12 on it sees the calls of all threads, and the sampler would be in its rows."""
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and monitoring.get_tool(monitoring.PROFILER_ID) is not None
+
+
+def speedscope(folded: str, rate: float) -> dict[str, Any]:
+    """What `sample_until_exit` wrote, in the form of speedscope.app, as py-spy writes it."""
+    stacks: Counter[tuple[str, ...]] = Counter()
+    for line in filter(None, folded.split("\n")):
+        stack, _, samples = line.rpartition(" ")
+        stacks[tuple(filter(None, stack.split(";")))] += int(samples)
+    frames = sorted({frame for stack in stacks for frame in stack})
+    number = {frame: index for index, frame in enumerate(frames)}
+    named = [dict(zip(("name", "file", "line"), frame.split(BETWEEN), strict=True)) for frame in frames]
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": [{**frame, "line": int(frame["line"])} for frame in named]},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": 'Thread "MainThread"',
+                "unit": "seconds",
+                "startValue": 0.0,
+                "endValue": stacks.total() / rate,
+                "samples": [[number[frame] for frame in stack] for stack in stacks],
+                "weights": [samples / rate for samples in stacks.values()],
+            }
+        ],
+    }

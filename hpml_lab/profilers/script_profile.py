@@ -1,12 +1,12 @@
 """Profiles anybody's Python script and writes one HTML page: flame graph, functions, lines, and torch's operators if torch ran.
 
-py-spy watches from outside where it is installed and may; otherwise cProfile traces from inside. Imports are shown separately.
+py-spy watches from outside where it is installed and may; otherwise a thread samples from inside. Imports are shown separately.
 """
 
 import contextlib
 import json
 import os
-import pstats
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,25 +15,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import started
-from hpml_lab.profilers import script_launcher
+from hpml_lab.profilers.at_start import sitecustomize as at_start
 from hpml_lab.profilers.beside import never_fatal, printable
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
-from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
+from hpml_lab.profilers.foreground import exit_code, in_foreground
 from hpml_lab.profilers.operator_table import OperatorTable, operator_table
-from hpml_lab.profilers.py_spy import reason
+from hpml_lab.profilers.py_spy import reason, recording
+from hpml_lab.profilers.sampler import speedscope
 from hpml_lab.profilers.script_stacks import ScriptStacks, script_stacks
 from hpml_lab.profilers.stacks import frame_shares
 
 TEMPLATE = "profile.html.j2"
 TOP = 30  # rows of a table
 ATTACH_SECONDS = 15.0  # for py-spy to begin
+KEEP_US_OUT = "EIS"  # with these options Python reads no PYTHONPATH, or imports nothing before the script
+INSTEAD = "a thread in the script sampled its main thread instead"
 WRITE_SECONDS = 30.0  # for py-spy to write its file once the script has ended
 
 
@@ -42,7 +44,6 @@ class ScriptProfile:
     """What was seen of one script.
 
     stacks      its threads, functions and lines
-    functions   cProfile's rows, where it measured
     operators   torch's
     speedscope  the stacks as they were recorded, "" if there are none
     """
@@ -52,7 +53,6 @@ class ScriptProfile:
     seconds: float = 0.0
     how: str = ""
     stacks: ScriptStacks = field(default_factory=ScriptStacks)
-    functions: list[Any] = field(default_factory=list)
     operators: OperatorTable = field(default_factory=lambda: OperatorTable([], 0.0, 0, False))
     speedscope: str = ""
     notes: list[str] = field(default_factory=list)
@@ -66,38 +66,68 @@ def profile_script(
     subprocesses: bool = False,
     report: Callable[[ScriptProfile], None] = lambda profile: None,
 ) -> ScriptProfile:
-    """Run `script` (a path, or -m and a module, then its arguments) under a profiler.
+    """Run `python` with the words of `script` (its options, then a path, -m and a module or -c and code, and arguments) under a
+    profiler.
 
     rate              samples a second
     operator_seconds  how long torch's operators are recorded, 0 for not at all
     subprocesses      let py-spy watch what the script starts too, such as a DataLoader's workers
     report            is called with the profile; its failure, like that of all that follows the script, is a line on stderr
     """
-    if script[0] != "-m" and not Path(script[0]).is_file():
-        raise LabError(f"there is no script {script[0]!r}.", "Name a Python file, or -m and a module.")
-    found = ScriptProfile(" ".join(script))
+    check_script(script)
+    found = ScriptProfile(shlex.join(script))
     # The script, or what it leaves running, may write there until the end.
-    with tempfile.TemporaryDirectory(prefix="hpml-profile-", ignore_cleanup_errors=True) as folder:
-        read_end, write_end = os.pipe()
-        os.set_inheritable(read_end, True)
-        settings = {"folder": folder, "operators": operator_seconds, "ready_fd": read_end, "rate": rate}
-        command = [sys.executable, script_launcher.__file__, json.dumps(settings), *script]
-        start = time.perf_counter()
-        with os.fdopen(read_end, "rb") as of_script, os.fdopen(write_end, "wb", 0) as pipe, in_foreground(command) as process:
-            of_script.close()
-            with pipe, _py_spy(process.pid, Path(folder), rate, subprocesses, found.notes) as sampler:
-                with contextlib.suppress(BrokenPipeError):  # without a word, as where we fail, the script is traced
-                    pipe.write(script_launcher.SAMPLED if sampler else script_launcher.TRACED)
-                found.exit_code = exit_code(wait_with_usage(process)[0])
+    with tempfile.TemporaryDirectory(prefix="hpml-profile-", ignore_cleanup_errors=True) as name:
+        folder, paths = Path(name), os.environ.get("PYTHONPATH")
+        settings = f"{os.getpid()} {rate} {operator_seconds} {int(paths is not None)} {folder}"
+        environment = {**os.environ, at_start.VARIABLE: settings}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
+        start, sampler = time.perf_counter(), None
+        with in_foreground([sys.executable, *script], environment) as process:
+            with contextlib.ExitStack() as stack:
+                try:
+                    _until(lambda: (folder / at_start.STARTED).exists() or process.poll() is not None)
+                    sampler = stack.enter_context(_py_spy(process.pid, folder, rate, subprocesses, found.notes))
+                finally:  # the script waits for it
+                    (folder / (at_start.SAMPLED if sampler else at_start.UNSEEN)).touch()
+                found.exit_code = exit_code(process.wait())
                 found.seconds = time.perf_counter() - start
                 if sampler:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         sampler.wait(WRITE_SECONDS)
-            found.how = f"py-spy, {rate} samples a second" if sampler else "cProfile, and a sampler for the stacks"
-            _read(Path(folder), process.pid, found)
+            found.how = f"{'py-spy' if sampler else 'a thread in the script'}, {rate} samples a second"
+            _read(folder, process.pid, found, rate)
             report(found)
     found.exit_code = exit_code(process.returncode)  # also where all of ours has failed
     return found
+
+
+def check_script(script: Sequence[str]) -> None:
+    """Raise LabError where Python would find no script, or would start with nothing of ours in it."""
+    words = list(script)
+    while words and words[0].startswith("-") and words[0] != "-":
+        word = words.pop(0)
+        if word == "--":
+            break
+        if word == "--check-hash-based-pycs":
+            del words[:1]
+        for place, letter in enumerate("" if word.startswith("--") else word[1:], 2):
+            if letter in KEEP_US_OUT:
+                raise LabError(f"under Python's option -{letter} no script can be profiled.", f"Leave -{letter} out.")
+            if letter in "cm":
+                return
+            if letter in "WX":  # the value follows, in this word or in the next one
+                del words[: place == len(word)]
+                break
+    if words and words[0] != "-" and not Path(words[0]).exists():
+        raise LabError(f"there is no script {words[0]!r}.", "Name a Python file, or -m and a module.")
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, but not longer than ATTACH_SECONDS."""
+    end = time.monotonic() + ATTACH_SECONDS
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -105,41 +135,35 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
     """py-spy on the process, or None where it is absent or may not watch; `notes` then says why."""
     program = find_tool("py-spy")
     if program is None:
-        notes.append("py-spy is not installed (`pip install py-spy`): cProfile traced every call, which slows small functions.")
+        notes.append(f"py-spy is not installed (`pip install py-spy`): {INSTEAD}.")
         yield None
         return
-    command = [program, "record", "--pid", str(process_id), "--format", "speedscope"]
-    command += ["--output", str(folder / "stacks.json"), "--rate", str(rate), *(["--subprocesses"] if subprocesses else [])]
+    command = recording(program, process_id, "speedscope", folder / "stacks.json", rate)
+    command += ["--subprocesses"] if subprocesses else []
     log, sampler = folder / "py-spy.log", None
     with contextlib.ExitStack() as stack:
-        with never_fatal("py-spy does not run: cProfile traced every call", notes.append):
+        with never_fatal(f"py-spy does not run: {INSTEAD}", notes.append):
             messages = stack.enter_context(log.open("wb"))
             # In a group of its own, a Ctrl-C at the terminal does not end it before the script has ended.
-            sampler = stack.enter_context(started(command, stdout=messages, stderr=messages))
-            end = time.monotonic() + ATTACH_SECONDS
-            while sampler.poll() is None and time.monotonic() < end and b"Sampling process" not in log.read_bytes():
-                time.sleep(0.02)
-            if sampler.poll() is not None:
+            watcher = sampler = stack.enter_context(started(command, stdout=messages, stderr=messages))
+            _until(lambda: watcher.poll() is not None or b"Sampling process" in log.read_bytes())
+            if watcher.poll() is not None:
                 sampler = None
-                notes.append(f"py-spy may not watch here ({reason(log.read_bytes())}): cProfile traced every call.")
+                notes.append(f"py-spy may not watch here ({reason(log.read_bytes())}): {INSTEAD}.")
         yield sampler
 
 
-def _read(folder: Path, process_id: int, found: ScriptProfile) -> None:
-    recorded, stats = folder / "stacks.json", folder / "functions.pstats"
-    if recorded.is_file():
-        # It ran out of time, or of space, or this is a form that is not known.
-        with never_fatal("What was sampled is lost: its file was not written to the end", found.notes.append):
-            text = recorded.read_text(encoding="utf-8")
+def _read(folder: Path, process_id: int, found: ScriptProfile, rate: int = 0) -> None:
+    recorded, folded = folder / "stacks.json", folder / "stacks.txt"
+    # It ran out of time, or of space, or this is a form that is not known.
+    with never_fatal("What was sampled is lost: its file was not written to the end", found.notes.append):
+        text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
+        if folded.is_file():
+            text = json.dumps(speedscope(folded.read_bytes().decode("utf-8", "surrogateescape"), rate))
+        if text:
             found.stacks, found.speedscope = script_stacks(json.loads(text), process_id), text
-    if not found.stacks.work.total and (found.speedscope or not recorded.is_file()):
-        found.notes.append("No sample fell into the script's own work: it was too short, or only waited.")
-    with never_fatal("The functions are lost", found.notes.append):
-        if stats.is_file():
-            from hpml_lab.profilers.functions import function_rows
-
-            rows = function_rows(pstats.Stats(str(stats)))
-            found.functions = [row for row in rows if "<frozen importlib" not in row.where]
+        if not found.stacks.work.total:
+            found.notes.append("No sample fell into the script's own work: it was too short, or only waited.")
     with never_fatal("torch's operators are lost", found.notes.append):
         found.operators = operator_table(folder.glob("operators-*.json"))
     if found.operators.seconds and not found.operators.rows:
@@ -165,7 +189,6 @@ def page(profile: ScriptProfile) -> str:
         import_percent=100 * imports.total / ((work.total + imports.total) or 1),
         shares=[row for row in frame_shares(work) if row.frame not in threads][:TOP] if work.total else [],
         lines=profile.stacks.lines[:TOP],
-        functions=profile.functions[:TOP],
         operators=profile.operators.rows[:TOP],
         script=Markup(SCRIPT),
     )

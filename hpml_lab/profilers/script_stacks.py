@@ -1,6 +1,6 @@
 """A script's stacks in speedscope's form, as py-spy records them: work, waiting and imports by thread, function and line.
 
-What the launcher did itself is left out.
+What ran in the script for the profiler is left out.
 """
 
 import linecache
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.experiment import Row, column
-from hpml_lab.profilers import script_launcher
+from hpml_lab.profilers.at_start import sitecustomize
 from hpml_lab.profilers.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode
 
-IMPORT_HOOK = "OperatorRecorder.find_spec"
-OWN_THREADS = ("hpml-recorder", "hpml-sampler")
+RUNPY = "<frozen runpy>"
+OWN_FILES = (sitecustomize.__file__, str(Path(__file__).with_name("operator_recorder.py")))  # what of us is in the script
+IMPORT_HOOK = "OperatorRecorder.find_torch"
+OWN_THREAD = "hpml-recorder"
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')
 
@@ -102,11 +104,11 @@ def _samples(content: dict[str, Any], process_id: int) -> Iterator[tuple[str, li
     processes = {_thread(profile["name"], process_id)[0] for profile in profiles}
     for profile in profiles:
         process, name = _thread(profile["name"], process_id)
-        if name in OWN_THREADS:
+        if name == OWN_THREAD:
             continue
         thread = f"process {process}, {name}" if len(processes) > 1 else name
         for numbers, seconds in zip(profile["samples"], profile["weights"], strict=True):
-            if stack := without_launcher([frames[number] for number in numbers]):
+            if stack := own_frames([frames[number] for number in numbers]):
                 yield thread, stack, seconds
 
 
@@ -119,20 +121,12 @@ def _thread(name: str, process_id: int) -> tuple[str, str]:
     return found["process"] or "", found["name"] or ("MainThread" if main else f"thread {found['number']}")
 
 
-def without_launcher(stack: Sequence[Frame]) -> list[Frame]:
-    """The stack from the script's own first frame on; empty where it is the launcher's, or the operator recorder's."""
+def own_frames(stack: Sequence[Frame]) -> list[Frame]:
+    """The stack from the script's own first frame on; empty where what ran was the profiler's part of it."""
     frames = [frame for frame in stack if not (frame[0].startswith("process ") and not frame[1])]  # py-spy names the process so
-    start = next((index for index, frame in enumerate(frames) if not _is_own(frame)), len(frames))
-    launched = [name for name, file, _ in frames[:start] if file.endswith("script_launcher.py")]
-    if launched and script_launcher.run_script.__name__ not in launched:
-        return []
+    start = next((index for index, (_, file, _) in enumerate(frames) if file != RUNPY), len(frames))  # python -m begins with it
     own = [frame for frame in frames[start:] if not frame[0].startswith(IMPORT_HOOK)]  # called when torch is imported
-    # The script's own use of runpy is work of the script.
-    return [] if any(_is_own(frame) and frame[1] != script_launcher.RUNPY for frame in own) else own
-
-
-def _is_own(frame: Frame) -> bool:
-    return frame[1].endswith(script_launcher.OWN_FILES)
+    return [] if any(file.endswith(OWN_FILES) for _, file, _ in own) else own
 
 
 def is_waiting(frame: Frame) -> bool:

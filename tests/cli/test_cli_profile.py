@@ -14,11 +14,11 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import python_environment
-from hpml_lab.profilers import script_profile
+from hpml_lab.profilers import operator_recorder, script_profile
+from hpml_lab.profilers.at_start import sitecustomize
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.operator_recorder import EVENTS, SLICE
 from hpml_lab.profilers.operator_table import operator_table
-from hpml_lab.profilers.script_launcher import HERE
 from hpml_lab.profilers.script_profile import profile_script
 from hpml_lab.profilers.script_stacks import is_waiting, script_stacks
 from hpml_lab.profilers.stacks import frame_shares, read_stacks
@@ -64,36 +64,16 @@ def test_the_page_has_a_flame_graph_and_the_functions_and_needs_no_other_file(sc
     assert "script.py:7" in page and "while time.process_time() &lt; end:" in page, "lines, with their source"
     assert json.loads((tmp_path / "profile.speedscope.json").read_text())["shared"]["frames"]
     assert not re.search(r"""(src|href)=["']?(http|//)""", page), "nothing is loaded"
-    assert "launcher" not in page and "runpy" not in page, "the script's own frames only"
+    assert "sitecustomize" not in page and "runpy" not in page, "the script's own frames only"
 
 
-SEES = """
-import json, os, sys
-before = {name: value for name, value in os.environ.items() if name not in ("_", "SHLVL")}
-main = sys.modules["__main__"]
-print(json.dumps([sys.argv, __file__, sys.path, before, __name__, main.__file__, sys.flags.safe_path, sorted(main.__dict__)]))
-print([name for name in sys.modules if "hpml" in name or name in ("sampler", "operator_recorder", "script_launcher")])
-"""
-
-
-@pytest.mark.parametrize("operator_seconds", ["0", "3"])
-def test_a_script_sees_what_it_would_see_without_a_profiler(script, monkeypatch, capfd, operator_seconds):
-    monkeypatch.setenv("PYTHONPATH", "/somewhere")
-    words = ["./" + script(SEES), "--flag", "1"]
-    run("--operator-seconds", operator_seconds, *words)
-    profiled = capfd.readouterr().out
-    plain = subprocess.run([sys.executable, *words], capture_output=True, text=True).stdout
-    assert profiled.replace(f'"{os.getcwd()}/./', f'"{os.getcwd()}/') == plain.replace(f'"{os.getcwd()}/./', f'"{os.getcwd()}/')
-    assert plain.endswith("[]\n")
-
-
-def test_without_py_spy_cprofile_counts_the_calls(script, monkeypatch):
+def test_without_py_spy_a_thread_samples_functions_and_lines(script, monkeypatch):
     monkeypatch.setattr(script_profile, "find_tool", lambda name: None)
     found = profile_script([script(BUSY)])
-    assert any("pip install py-spy" in note for note in found.notes) and "cProfile" in found.how
-    assert next(row.calls for row in found.functions if row.function == "busy") == 1
+    assert any("pip install py-spy" in note for note in found.notes) and "thread" in found.how
     assert any("busy" in row.frame for row in frame_shares(found.stacks.work))
-    assert "Functions by cProfile" in script_profile.page(found)
+    assert {"script.py:7", "script.py:11"} <= {row.line for row in found.stacks.lines}
+    assert "script.py:7" in script_profile.page(found) and "while time.process_time()" in script_profile.page(found)
 
 
 def test_a_path_with_a_semicolon_is_sampled_too(script, tmp_path, monkeypatch):
@@ -104,13 +84,13 @@ def test_a_path_with_a_semicolon_is_sampled_too(script, tmp_path, monkeypatch):
     assert found.exit_code == 0 and [row.frame for row in frame_shares(found.stacks.work)] == ["<module> (a,b/script.py)"]
 
 
-def test_where_py_spy_may_not_watch_cprofile_takes_over(script, monkeypatch, tmp_path):
+def test_where_py_spy_may_not_watch_a_thread_takes_over(script, monkeypatch, tmp_path):
     refused = tmp_path / "py-spy"
     refused.write_text("#!/bin/sh\necho 'Error: Permission Denied' >&2\nexit 1\n")
     refused.chmod(0o755)
     monkeypatch.setattr(script_profile, "find_tool", lambda name: str(refused))
     found = profile_script([script(BUSY)])
-    assert any("Permission Denied" in note for note in found.notes) and found.functions and found.exit_code == 0
+    assert any("Permission Denied" in note for note in found.notes) and found.stacks.work.total and found.exit_code == 0
 
 
 @pytest.mark.parametrize("py_spy", [True, False])
@@ -121,7 +101,7 @@ def test_a_failing_script_fails_as_it_does_alone(script, monkeypatch, capfd, py_
     assert run(name) == 1
     error = capfd.readouterr().err
     assert error.startswith("Traceback (most recent call last):\n  File") and "ValueError: as asked" in error
-    assert "launcher" not in error and "runpy" not in error
+    assert "sitecustomize" not in error and "runpy" not in error
     assert os.path.exists("profile.html"), "what was seen until then is shown"
 
 
@@ -190,7 +170,7 @@ def test_an_unknown_script_and_no_script_are_named(tmp_path, monkeypatch, capfd)
     assert run() == 2 and "no command to run" in capfd.readouterr().err
 
 
-def test_a_child_that_outlives_a_script_that_cprofile_traces_ends_as_it_does_alone(script, tmp_path, monkeypatch):
+def test_a_child_that_outlives_a_script_that_a_thread_samples_ends_as_it_does_alone(script, tmp_path, monkeypatch):
     monkeypatch.setattr(script_profile, "find_tool", lambda name: None)
     outlives = """
         import os, time
@@ -304,9 +284,10 @@ ENDS = """
         print("in its profile:", sorted({name for _, _, name in pstats.Stats(own).stats} & {"forward", "_start", "save"}))
     for case in (within, small, traced):
         Path(case.__name__).mkdir()
-        with OperatorRecorder(Path(case.__name__), 3.0) as recorder:
-            recorder._torch_is_here()
-            case()
+        recorder = OperatorRecorder(Path(case.__name__), 3.0)
+        recorder._torch_is_here()
+        case()
+        recorder._end()
 """
 
 
@@ -374,14 +355,8 @@ def speedscope(*threads):
 
 
 def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
-    launch = [("<module>", f"{HERE}/script_launcher.py", 9), ("main", f"{HERE}/script_launcher.py", 27)]
-    start = [
-        *launch,
-        ("run_script", f"{HERE}/script_launcher.py", 56),
-        ("_run_code", "<frozen runpy>", 2),
-        ("<module>", "/x/script.py", 8),
-    ]
-    hook = ("OperatorRecorder.find_spec.<locals>.exec_module", f"{HERE}/operator_recorder.py", 9)
+    start, recorder = [("_run_code", "<frozen runpy>", 2), ("<module>", "/x/script.py", 8)], operator_recorder.__file__
+    hook = ("OperatorRecorder.find_torch.<locals>.exec_module", recorder, 9)
     process = ('process 7:"python script.py"', "", 0)
     wait = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
     found = script_stacks(
@@ -389,10 +364,10 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
             (
                 'Process 7 Thread 7 ""',
                 [
-                    [process, *launch, ("read", f"{HERE}/script_launcher.py", 30)],
+                    [process, ("main", "<frozen site>", 9), ("_wait", sitecustomize.__file__, 30)],
                     [process, *start, ("work", "/x/script.py", 3)],
                     [process, *start, ("_load", "<frozen importlib._bootstrap>", 1), hook, ("<module>", "/x/t.py", 1)],
-                    [process, *start, ("_next_slice", f"{HERE}/operator_recorder.py", 5)],
+                    [process, *start, ("_next_slice", recorder, 5)],
                     [process, *start, wait],
                 ],
             ),
@@ -417,12 +392,7 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
 
 
 def test_a_script_that_starts_another_by_runpy_is_seen():
-    launch = [
-        ("main", f"{HERE}/script_launcher.py", 27),
-        ("run_script", f"{HERE}/script_launcher.py", 56),
-        ("<module>", "/x/start.py", 1),
-    ]
-    stack = [*launch, ("run_path", "<frozen runpy>", 3), ("step", "/x/train.py", 2)]
+    stack = [("<module>", "/x/start.py", 1), ("run_path", "<frozen runpy>", 3), ("step", "/x/train.py", 2)]
     found = script_stacks(speedscope(('Thread 7 "MainThread"', [stack])), 7)
     assert [row.line for row in found.lines] == ["/x/start.py:1", "/x/train.py:2"] and found.threads[0].work == 0.01
 
