@@ -2,8 +2,13 @@
 
 import argparse
 import json
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpml_lab.cli.shared import FINE
+
+if TYPE_CHECKING:
+    from hpml_lab.profilers.command_verdict import CommandDiagnosis
 
 
 def add_parser(commands) -> None:
@@ -37,6 +42,7 @@ def bottleneck(chosen: argparse.Namespace) -> int:
     """Print the diagnosis on stderr, and return the command's own exit code (0 with --pid)."""
     from hpml_lab.cli.foreign import foreign_command, output_file
     from hpml_lab.core.system.errors import LabError
+    from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
     if chosen.seconds is not None and not chosen.seconds > 0:
@@ -44,14 +50,16 @@ def bottleneck(chosen: argparse.Namespace) -> int:
     if chosen.pid is not None and chosen.words:
         raise LabError("--pid watches a process that runs already; there is a command too.", "Give one of them.")
     path = output_file(chosen.json, "--json") if chosen.json is not None else None
-    if chosen.pid is not None:
-        diagnosis, code = diagnose_process(chosen.pid, chosen.seconds), 0
-    else:
-        command = foreign_command(chosen.words, "hpml-lab bottleneck -- python train.py")
-        diagnosis, code = diagnose_command(command, chosen.seconds)
-    print(f"hpml-lab: {diagnosis.text()}", file=sys.stderr, flush=True)
-    if path is not None:
-        from hpml_lab.core.system.files import atomic_write
 
-        atomic_write(path, json.dumps(diagnosis.as_dict(), indent=1) + "\n")
-    return code
+    def report(diagnosis: "CommandDiagnosis") -> None:
+        say(diagnosis.text())
+        if path is not None:
+            from hpml_lab.core.system.files import atomic_write
+
+            atomic_write(path, json.dumps(diagnosis.as_dict(), indent=1) + "\n")
+
+    if chosen.pid is not None:
+        report(diagnose_process(chosen.pid, chosen.seconds))
+        return FINE
+    command = foreign_command(chosen.words, "hpml-lab bottleneck -- python train.py")
+    return diagnose_command(command, chosen.seconds, report)[1]

@@ -27,33 +27,42 @@ def add_parser(commands) -> None:
 def monitor(chosen: argparse.Namespace) -> int:
     """Run the command, write both files, and return the command's own exit code."""
     from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.profilers.beside import never_fatal, say
     from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
     from hpml_lab.profilers.monitor import Monitor
-    from hpml_lab.profilers.nvml import MIB
 
     command = foreign_command(chosen.words, "hpml-lab monitor -- python train.py")
     out = output_file(chosen.out, "--out")
     table, picture = (out.with_name(f"{out.name}.{kind}") for kind in ("csv", "png"))
     Monitor(chosen.rate)  # a wrong rate is an error before the command runs
-    with in_foreground(command) as process, Monitor(chosen.rate, process_id=process.pid, path=table) as watched:
-        code, usage = wait_with_usage(process)
-        if usage:
-            watched.ended(usage.ru_utime + usage.ru_stime)
-    from hpml_lab.core.show import style  # only now: the command does not wait for matplotlib
-    from hpml_lab.core.system.files import atomic_write
-    from hpml_lab.profilers.monitor_picture import monitored_run
+    with in_foreground(command) as process:
+        with Monitor(chosen.rate, process_id=process.pid, path=table) as watched:
+            _, usage = wait_with_usage(process)
+            if usage:
+                watched.ended(usage.ru_utime + usage.ru_stime)
+        say(_summary(watched, usage))
+        if watched.written:
+            say(f"the samples are in {table}.")
+        with never_fatal(f"there is no picture {picture}"):
+            from hpml_lab.core.show import style  # only now: the command does not wait for matplotlib
+            from hpml_lab.core.system.files import atomic_write
+            from hpml_lab.profilers.monitor_picture import monitored_run
 
-    atomic_write(picture, style.png(monitored_run(watched.samples, shlex.join(command)).figure))
-    used = sum(sample.process_cpu for sample in watched.samples)
+            atomic_write(picture, style.png(monitored_run(watched.samples, shlex.join(command)).figure))
+            say(f"their picture is in {picture}.")
+        if watched.note:
+            say(watched.note)
+    return exit_code(process.returncode)
+
+
+def _summary(watched, usage) -> str:
+    from hpml_lab.profilers.nvml import MIB
+
+    used = sum(sample.process_cpu or 0.0 for sample in watched.samples)
     mean = used / max(watched.seconds, 1e-9)
     if usage:
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / MIB
         most = f"the largest process at most {peak:.0f} MiB"
     else:
-        most = f"all its processes together at most {max(sample.rss for sample in watched.samples):.0f} MiB when sampled"
-    lines = [
-        f"hpml-lab: {watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), {most}.",
-        f"  The samples are in {table}, their picture in {picture}.",
-    ]
-    print("\n".join([*lines, *([f"  {watched.note}"] if watched.note else [])]), file=sys.stderr, flush=True)
-    return exit_code(code)
+        most = f"all its processes together at most {max(sample.rss or 0.0 for sample in watched.samples):.0f} MiB when sampled"
+    return f"{watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), {most}."

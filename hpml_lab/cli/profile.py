@@ -2,8 +2,11 @@
 
 import argparse
 import math
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpml_lab.profilers.script_profile import ScriptProfile
 
 
 def add_parser(commands) -> None:
@@ -59,17 +62,21 @@ def _seconds(text: str) -> float:
 def profile(chosen: argparse.Namespace) -> int:
     """Run the script, write the page, and return the script's own exit code."""
     from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.script_profile import profile_script, write_page
 
     if chosen.out.parent.is_dir():  # it is made otherwise
         output_file(chosen.out, "--out")
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
-    found = profile_script(
+
+    def report(profile: "ScriptProfile") -> None:
+        written = write_page(profile, chosen.out)
+        say(f"the profile is in {', '.join(map(str, written))}")
+
+    return profile_script(
         foreign_command(words, "hpml-lab profile train.py"),
         rate=chosen.rate,
         operator_seconds=chosen.operator_seconds,
         subprocesses=chosen.subprocesses,
-    )
-    page, *others = write_page(found, chosen.out)
-    print(f"hpml-lab: the profile is in {', '.join(map(str, [page, *others]))}", file=sys.stderr, flush=True)
-    return found.exit_code
+        report=report,
+    ).exit_code

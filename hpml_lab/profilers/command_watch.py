@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.profilers.beside import Notes
 from hpml_lab.profilers.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
 from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
 from hpml_lab.profilers.nvml import Gpus
@@ -30,7 +31,7 @@ from hpml_lab.profilers.process_tree import (
     ThreadRecord,
     has_ended,
 )
-from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORKER, PythonStacks
+from hpml_lab.profilers.python_stacks import INPUT, NO_LINES, WAITS_FOR_OTHERS, WORKER, PythonStacks
 from hpml_lab.profilers.thread_states import ThreadKey, shares_of_successors
 
 PERIOD = 0.05  # seconds between two looks at least
@@ -43,19 +44,24 @@ UNSEEN = 0.25  # of the processor time, from which it is said that processes wer
 MB = 1e6
 
 
-def diagnose_command(command: Sequence[str], seconds: float | None = None) -> tuple[CommandDiagnosis, int]:
-    """Run `command` in the foreground; return what bounds it, and its exit code.
+def diagnose_command(
+    command: Sequence[str], seconds: float | None = None, report: Callable[[CommandDiagnosis], None] = lambda diagnosis: None
+) -> tuple[CommandDiagnosis | None, int]:
+    """Run `command` in the foreground; return what bounds it, None if that failed, and its exit code.
 
     seconds  watch it for so long only, after which the command goes on to its end
+    report   is called with the diagnosis; its failure, too, leaves the exit code alone
     """
     _need_proc()
+    diagnosis = None
     with in_foreground(command) as process:
         watch = CommandWatch(process.pid)
         watch.run(seconds)
         seen_to_the_end = has_ended(process.pid)
-        code, usage = wait_with_usage(process)
-    unseen = usage.ru_utime + usage.ru_stime - watch.tree.ran_seconds if seen_to_the_end else 0.0
-    return watch.diagnosis(unseen), exit_code(code)
+        _, usage = wait_with_usage(process)
+        diagnosis = watch.diagnosis(usage.ru_utime + usage.ru_stime - watch.tree.ran_seconds if seen_to_the_end else 0.0)
+        report(diagnosis)
+    return diagnosis, exit_code(process.returncode)
 
 
 def diagnose_process(process_id: int, seconds: float | None = None) -> CommandDiagnosis:
@@ -102,6 +108,7 @@ class CommandWatch:
         self.stacks = PythonStacks(self.tree, running)
         self._gpu = Counter[str]()
         self._gpu_looks = 0
+        self._notes = Notes()
 
     def run(self, seconds: float | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
         """Look until the process has ended, `seconds` are over, or `stopped()`."""
@@ -113,11 +120,13 @@ class CommandWatch:
                 began = time.thread_time()
                 now = time.monotonic()
                 judged = self.tree.seconds
-                self.tree.look(now)
+                with self._notes.step("A look at the program is missing"):
+                    self.tree.look(now)
                 looked = time.thread_time()
                 too_much = looked - own > AT_FIRST + COST * (now - first)
                 period = max(PERIOD, (looked - began) / COST) if too_much else PERIOD
-                self.stacks.dump(now)
+                with self._notes.step(f"{NO_LINES} of a look"):
+                    self.stacks.dump(now)
                 if now >= gpu_due and self.tree.seconds > judged:  # in imports a GPU has nothing to do yet
                     gpu_due = now + GPU_PERIOD
                     self._gpu_looks += 1
@@ -129,7 +138,7 @@ class CommandWatch:
 
         unseen  seconds of processor time that it took and that were not seen
         """
-        notes = [self.stacks.note] if self.stacks.note else []
+        notes = [note for note in (self.stacks.note, str(self._notes)) if note]
         if unseen > UNSEEN * (unseen + self.tree.ran_seconds):
             notes.append(f"{unseen:.1f} s of processor time were taken by processes too short to be seen.")
         return decide_command(self.evidence(), notes)

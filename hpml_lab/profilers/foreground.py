@@ -1,59 +1,87 @@
-"""Runs a command in the foreground, as `time` does: it shares the terminal, hears Ctrl-C, and its exit code is passed on."""
+"""Runs a command in the foreground, as `time` does: terminal, files, signals and exit code are the command's."""
 
 import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.profilers.beside import cause_of, say
 from hpml_lab.profilers.tracing_access import allow_tracing
 
 if TYPE_CHECKING:
     import resource  # POSIX has it, Windows does not
 
-END_SECONDS = 5.0  # for a command that is left before it has ended
+OURS_FAILED = "the program is not affected, but what was to be said of it is incomplete"
+
+
+def _numbers(*names: str) -> set[int]:
+    return {getattr(signal, name) for name in names if hasattr(signal, name)}  # no system has all
+
+
+OF_THE_TERMINAL = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGWINCH")  # which sends them to a whole process group
+STOPS = _numbers("SIGTSTP", "SIGTTIN", "SIGTTOU")
+ENDS = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGTERM", "SIGHUP")  # what is sent to end a program
+FAULTS = _numbers("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # of this process itself
+NOT_PASSED_ON = FAULTS | _numbers("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGCLD")
 
 
 @contextlib.contextmanager
-def in_foreground(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
-) -> Iterator[subprocess.Popen]:
-    """Start `command` with this process's input and output; while the block runs, signals are the command's.
+def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen]:
+    """Start `command` as this process was started; in the block stands all that is ours, next to the command and after it.
 
-    A Ctrl-C at the terminal reaches the command anyway, since it is in the same process group; it decides what to do, and this
-    process waits for it. A signal that is sent to this process alone is passed on. Raises LabError if it cannot be started.
+    The command has this process's inheritable files, its folder, process group and ignored signals. Each signal that reaches
+    this process is passed on; the command decides what to do, and this process waits for it, also where the block fails:
+    then that is one line on stderr. So after the block `exit_code(process.returncode)` is the command's own, whatever was
+    raised. Once the command has ended, a signal to end leaves what is still to do. Raises LabError if it cannot be started.
     """
     holder: list[subprocess.Popen] = []
+    leaving = False
 
-    def pass_on(number: int, _frame: object) -> None:
-        if holder and not (number == signal.SIGINT and _terminal_reaches_us()):
-            with contextlib.suppress(ProcessLookupError):
-                holder[0].send_signal(number)
+    def hear(number: int, _frame: object) -> None:
+        nonlocal leaving
+        if holder and holder[0].returncode is None:
+            _pass_on(holder[0].pid, number)
+        elif number in ENDS and not leaving:
+            leaving = True
+            raise KeyboardInterrupt
+        if number in STOPS:
+            _stop(number)
 
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     # What this process ignores, as under nohup, the command goes on ignoring: with a handler here it would not.
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, pass_on) for number in numbers}
+    heard = [n for n in sorted(signal.valid_signals() - NOT_PASSED_ON) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+    before = {number: signal.signal(number, hear) for number in heard}
+    children = _numbers("SIGCHLD")
+    # Where its own parent ignored it, the system would throw the command's exit code away.
+    before |= {number: signal.signal(number, signal.SIG_DFL) or signal.SIG_DFL for number in children}
     try:
-        try:
-            of_posix = {} if os.name == "nt" else {"pass_fds": pass_fds, "preexec_fn": allow_tracing}
-            holder.append(subprocess.Popen(command, env=environment, **of_posix))
-        except OSError as error:
-            raise LabError(
-                f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?"
-            ) from error
-        yield holder[0]
-    finally:
-        if holder and holder[0].poll() is None:  # an error of ours: nothing is left behind
-            holder[0].terminate()
+        with _blocked(heard) as as_it_was:  # until the command has begun: the handlers here are not the child's
+
+            def in_child() -> None:
+                for number in heard:
+                    signal.signal(number, signal.SIG_DFL)
+                for number in children:
+                    signal.signal(number, before[number])
+                as_it_was()
+                allow_tracing()
+
+            holder.append(_start(command, environment, in_child))
+        process = holder[0]
+        with contextlib.suppress(KeyboardInterrupt):  # `hear` raises one, wherever it comes
             try:
-                holder[0].wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                holder[0].kill()
-                holder[0].wait()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of ours, whatever the user's PYTHONWARNINGS make of their own
+                    yield process
+            except BaseException as error:
+                leaving = True
+                say(f"{OURS_FAILED} ({cause_of(error)}).")
+        leaving = True
+        if process.returncode is None:
+            wait_with_usage(process)
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -73,6 +101,42 @@ def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_ru
 def exit_code(returncode: int) -> int:
     """The exit code as a shell gives it: 128 + the signal's number for a command that a signal ended."""
     return 128 - returncode if returncode < 0 else returncode
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str] | None, in_child: Callable[[], None]) -> subprocess.Popen:
+    of_posix = {} if os.name == "nt" else {"preexec_fn": in_child}
+    try:
+        # Without close_fds: files that the shell hands over, as for `<(…)`, a lock, or make's job server, are the command's.
+        return subprocess.Popen(command, env=environment, close_fds=False, **of_posix)
+    except OSError as error:
+        raise LabError(f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?") from error
+
+
+@contextlib.contextmanager
+def _blocked(numbers: Sequence[int]) -> Iterator[Callable[[], None]]:
+    """Let these signals wait until the block is left; what is yielded lets a child have them before."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield lambda: None
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask) and None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _pass_on(process_id: int, number: int) -> None:
+    """Send the command a signal, unless the terminal has: Ctrl-C goes to all of the process group, and so to it as well."""
+    if not (number in OF_THE_TERMINAL and _terminal_reaches_us()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours to signal: `sudo`
+            os.kill(process_id, number)
+
+
+def _stop(number: int) -> None:
+    """Do what the signal does where nobody handles it: stop, except where nobody could let this process go on."""
+    handler = signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.signal(number, handler)  # after SIGCONT
 
 
 def _terminal_reaches_us() -> bool:

@@ -6,50 +6,47 @@ much of a core (`tests/bench_monitor.py` measures both).
 """
 
 import contextlib
-import csv
+import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from statistics import mean
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
-from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.profilers.beside import Notes
+from hpml_lab.profilers.monitor_table import SampleFile, row_of, write_table
 from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 
-# As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.
-GPU_COLUMNS = ("pci.bus_id", "utilization.gpu [%]", "utilization.memory [%]", "memory.used [MiB]", "power.draw [W]")
 LIVE_SECONDS = 0.5  # between two drawings of the live table
 FINISHED = "finished"
 TRIES = 3  # to read all processes while none of them ends
-NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
+END_SECONDS = 30.0  # that the last sample may take: a driver may hang, and the block's end must not
 
 
 @dataclass(frozen=True)
 class MonitorSample:
-    """What was used between the sample before and this one, and what stood at its time.
+    """What was used between the sample before and this one, and what stood at its time; None where the system does not say.
 
     at            seconds from the start of the block; `seconds` since the sample before
     cores         % of each core's time in use, by whatever process
     process_cpu   seconds of processor time that the watched process took, all its threads together
     rss, memory   MiB: the watched process's resident memory, and what all processes use
-    disk_read, disk_written   bytes of all disks; None where the system does not tell
+    disk_read, disk_written   bytes of all disks
     """
 
     timestamp: str
     at: float
     seconds: float
-    cores: tuple[float, ...]
-    process_cpu: float
-    rss: float
-    memory: float
+    cores: tuple[float | None, ...]
+    process_cpu: float | None
+    rss: float | None
+    memory: float | None
     disk_read: int | None
     disk_written: int | None
     gpus: tuple[GpuReading, ...]
@@ -57,20 +54,17 @@ class MonitorSample:
 
 @dataclass(frozen=True)
 class _Counters:
-    """Readings that only grow, taken at one time."""
+    """Readings that only grow, taken at one time; None stands for one that is not given."""
 
     at: float
-    cores: tuple[tuple[float, float], ...]  # seconds idle, seconds in all
-    process_cpu: float
+    cores: tuple[tuple[float, float], ...] | None  # seconds idle, seconds in all
+    process_cpu: float | None
     disk: tuple[int, int] | None
 
-    @classmethod
-    def read(cls, process_seconds: Callable[[], float] = time.process_time) -> "_Counters":
-        cores = tuple((core.idle + getattr(core, "iowait", 0.0), sum(core[:8])) for core in psutil.cpu_times(percpu=True))
-        disk = None
-        with contextlib.suppress(NotImplementedError, RuntimeError):  # some sandboxes have no /proc/diskstats
-            disk = psutil.disk_io_counters()
-        return cls(CLOCK(), cores, process_seconds(), disk and (disk.read_bytes, disk.write_bytes))
+    def filled(self, before: "_Counters") -> "_Counters":
+        """With the earlier reading for one that is not given: the next difference has it all."""
+        known = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(before, **known)
 
 
 class _ProcessTree:
@@ -109,90 +103,131 @@ class Monitor:
     path     write each sample to this CSV file when it is taken, so that a killed run leaves all samples but the last
     samples  in order; `rows` is the same as a table
     cost     the sampler's own processor time over the block's time
-    note     why no GPU is sampled, or ""
+    note     why no GPU is sampled, and what else could not be read or written, or "": the block never learns of it
+    written  whether the file at `path` has all the samples
     """
 
     def __init__(
         self, rate: float = 10.0, live: bool = False, process_id: int | None = None, path: Path | str | None = None
     ) -> None:
-        if not rate > 0:
+        if not (isinstance(rate, (int, float)) and 0 < rate < float("inf")):
             raise LabError(f"{rate!r} is not a valid rate in samples a second.", "Use a number above 0, such as 10.")
-        self.rate, self.samples, self.note, self.seconds = rate, [], "", 0.0
-        self._live, self._cpu = live, 0.0
+        if process_id is not None and not (isinstance(process_id, int) and process_id > 0):
+            raise LabError(f"{process_id!r} is not the number of a process.", "Use one such as `ps -e` lists.")
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise LabError(f"{path!r} is not the name of a file.", "Use a path, such as 'run.csv'.")
+        self.rate, self.samples, self.seconds = rate, [], 0.0
+        self._live, self._cpu, self._cores = live, 0.0, None
         self._process_id, self._path = process_id, path
         self._tree: _ProcessTree | None = None
-        self._file: IO[str] | None = None
+        self._table: SampleFile | None = None
         self._thread: threading.Thread | None = None
+        self._notes, self.written = Notes(), False
 
     def __enter__(self) -> "Monitor":
         if self._thread is not None or self.samples:
             raise LabError("This monitor has run already.", "Make a new one for each run.")
-        if self._path is not None:
-            self._file = open(self._path, "w", encoding="utf-8")
-        self._gpus = Gpus()
-        self.note, self._stop = self._gpus.note, threading.Event()
-        if self._process_id is None:
-            process = psutil.Process()
-            self._cpu_seconds, self._rss = time.process_time, lambda: process.memory_info().rss
-        else:
-            self._tree = tree = _ProcessTree(self._process_id)
-            self._cpu_seconds, self._rss = tree.cpu_seconds, lambda: tree.rss
-        self._display = _live_display() if self._live else None
-        since_start = self._tree is not None  # what a command took before the monitor looked at it counts as well
-        self._start = self._before = _Counters.read((lambda: 0.0) if since_start else self._cpu_seconds)
-        self._thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
-        self._thread.start()
+        self._stop, self._gpus = threading.Event(), Gpus()
+        self._notes = Notes(self._gpus.note)
+        self._table = None if self._path is None else SampleFile(Path(self._path))
+        self._cpu_seconds, self._rss = time.process_time, lambda: psutil.Process().memory_info().rss
+        if self._process_id is not None:
+            tree = self._tree = self._notes.ask("The processes are not watched", lambda: _ProcessTree(self._process_id))
+            self._cpu_seconds, self._rss = (tree.cpu_seconds, lambda: tree.rss) if tree else (lambda: None, lambda: None)
+        self._display = self._notes.ask("There is no live table", _live_display) if self._live else None
+        self._start = self._counters()
+        if self._tree is not None:  # what a command took before the monitor looked at it counts as well
+            self._start = replace(self._start, process_cpu=0.0)
+        self._before = self._start
+        thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
+        with self._notes.step("There is but one sample"):
+            thread.start()
+            self._thread = thread
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._stop.set()
-        self._thread.join()
-        self._thread = None
-        try:
+        if self._thread is None:
             self._sample()
-        finally:
+        else:
+            self._thread.join(END_SECONDS)
+        if self._thread is not None and self._thread.is_alive():  # the system does not answer, and would not answer here either
+            self._notes.add(f"The samples end early: one took longer than {END_SECONDS:.0f} s.")
+        else:
             self._gpus.close()
-            if self._file:
-                self._file.close()
-        self.seconds = self._before.at - self._start.at
-        if self._display:
-            self._display.update(_picture(self, FINISHED), raw=True)
+        if self._table is not None:
+            with self._notes.step(f"The samples are not in {self._path}"):
+                self._table.close(self.samples)
+                self.written = True
+        self._thread, self.seconds = None, self._before.at - self._start.at
+        self._show(FINISHED)
+
+    @property
+    def note(self) -> str:
+        return str(self._notes)
 
     def _sample_on(self) -> None:
-        began, drawn, period = time.thread_time(), 0.0, 1 / self.rate
+        began, drawn, period, stopped = time.thread_time(), 0.0, 1 / self.rate, False
         due = self._start.at + period
-        while not self._stop.wait(max(0.0, due - CLOCK())):
+        while not stopped:  # the last sample is taken at the block's end
+            stopped = self._stop.wait(min(max(0.0, due - CLOCK()), threading.TIMEOUT_MAX))
             self._sample()
-            if self._display and CLOCK() - drawn >= LIVE_SECONDS:
+            if not stopped and CLOCK() - drawn >= LIVE_SECONDS:
                 drawn = CLOCK()
-                self._display.update(_picture(self, "running"), raw=True)
+                self._show("running")
             due = max(due + period, CLOCK())  # what was missed is not made up for
             self._cpu = time.thread_time() - began
 
     def _sample(self) -> None:
-        now, before = _Counters.read(self._cpu_seconds), self._before
-        memory = psutil.virtual_memory()
-        read, written = (
-            (a - b for a, b in zip(now.disk, before.disk, strict=True)) if now.disk and before.disk else (None, None)
-        )
+        with self._notes.step("A sample is missing"):
+            self._take_sample()
+
+    def _take_sample(self) -> None:
+        before, read = self._before, self._counters()
+        now = read.filled(before)
+        pairs = zip(now.cores or (), before.cores or (), strict=True)
+        moved = [a - b for a, b in zip(read.disk or (), before.disk or (), strict=False)] or [None, None]
+        took = None if read.process_cpu is None or before.process_cpu is None else read.process_cpu - before.process_cpu
+        rss = self._notes.ask("The resident memory is not read", self._rss)
         self.samples.append(
             MonitorSample(
                 timestamp=datetime.now().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3],
                 at=now.at - self._start.at,
                 seconds=now.at - before.at,
-                cores=tuple(_percent(a, b) for a, b in zip(now.cores, before.cores, strict=True)),
-                process_cpu=now.process_cpu - before.process_cpu,
-                rss=self._rss() / MIB,
-                memory=(memory.total - memory.available) / MIB,
-                disk_read=read,
-                disk_written=written,
+                cores=tuple(_percent(*pair) if read.cores else None for pair in pairs),
+                process_cpu=took,
+                rss=None if rss is None else rss / MIB,
+                memory=self._notes.ask("The memory in use is not read", _memory_used),
+                disk_read=moved[0],
+                disk_written=moved[1],
                 gpus=self._gpus.read(),
             )
         )
         self._before = now
-        if self._file:
-            self._file.write(self._text(self.samples[-1], header=len(self.samples) == 1))
-            self._file.flush()
+        if self._table is not None:
+            self._table.add(self.samples[-1], first=len(self.samples) == 1)
+
+    def _counters(self) -> _Counters:
+        ask = self._notes.ask
+        return _Counters(
+            CLOCK(),
+            ask("The use of the cores is not read", self._core_seconds),
+            ask("The processor time is not read", self._cpu_seconds),
+            ask("The disks are not read", _disk_bytes),
+        )
+
+    def _core_seconds(self) -> tuple[tuple[float, float], ...]:
+        """Seconds idle and in all of each core; raises LookupError where there are not as many as at first."""
+        cores = tuple((core.idle + getattr(core, "iowait", 0.0), sum(core[:8])) for core in psutil.cpu_times(percpu=True))
+        self._cores = len(cores) if self._cores is None else self._cores
+        if len(cores) != self._cores:  # one was switched off: which one is not said
+            raise LookupError(f"there were {self._cores} at first, and there are {len(cores)}")
+        return cores
+
+    def _show(self, state: str) -> None:
+        if self._display and self.samples:
+            with self._notes.step("The live table is not drawn"):
+                self._display.update(_picture(self, state), raw=True)
 
     def ended(self, cpu_seconds: float) -> None:
         """The watched process has ended, and took so much, with all that it waited for: the last sample has what is missing."""
@@ -209,65 +244,21 @@ class Monitor:
 
         The names are nvidia-smi's where it has the figure. Without a GPU its columns hold None.
         """
-        return [_row(sample, gpu) for sample in self.samples for gpu in sample.gpus or (None,)]
+        return [row_of(sample, gpu) for sample in self.samples for gpu in sample.gpus or (None,)]
 
     def to_csv(self, path: Path | str) -> Path:
         """Write the rows as `nvidia-smi --format=csv` writes them, whole or not at all."""
-        text = "".join(self._text(sample, header=number == 0) for number, sample in enumerate(self.samples))
-        return atomic_write(Path(path), text)
-
-    @staticmethod
-    def _text(sample: MonitorSample, header: bool) -> str:
-        """A sample's lines of the CSV file, one a GPU, and before the first the names of the columns."""
-        rows = [_row(sample, gpu) for gpu in sample.gpus or (None,)]
-        lines = [", ".join(rows[0])] if header else []
-        lines += [", ".join(_cell(name, value, bool(row["pci.bus_id"])) for name, value in row.items()) for row in rows]
-        return "".join(f"{line}\n" for line in lines)
+        return write_table(self.samples, Path(path))
 
 
-def read_csv(path: Path | str) -> list[dict[str, Any]]:
-    """The rows of a file of `Monitor.to_csv`, or of nvidia-smi's own: numbers without units, None for what is not given."""
-    with open(path, newline="", encoding="utf-8") as file:
-        return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(file, skipinitialspace=True)]
+def _disk_bytes() -> tuple[int, int] | None:
+    disk = psutil.disk_io_counters()
+    return disk and (disk.read_bytes, disk.write_bytes)
 
 
-def _row(sample: MonitorSample, gpu: GpuReading | None) -> dict[str, Any]:
-    figures = (gpu.bus_id, gpu.utilization, gpu.memory_utilization, gpu.memory_used, gpu.power) if gpu else (None,) * 5
-    return {
-        "timestamp": sample.timestamp,
-        **{name: _rounded(value) for name, value in zip(GPU_COLUMNS, figures, strict=True)},
-        "elapsed [s]": round(sample.at, 6),
-        **{f"utilization.cpu{number} [%]": round(value, 2) for number, value in enumerate(sample.cores)},
-        "process.cpu [s]": round(sample.process_cpu, 6),
-        "process.rss [MiB]": _rounded(sample.rss),
-        "system.memory [MiB]": _rounded(sample.memory),
-        "disk.read [B]": sample.disk_read,
-        "disk.written [B]": sample.disk_written,
-    }
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 2) if isinstance(value, float) else value
-
-
-def _unit(name: str) -> str:
-    return name.partition(" [")[2].removesuffix("]")
-
-
-def _cell(name: str, value: Any, has_gpu: bool) -> str:
-    if value is None:
-        return NOT_GIVEN if has_gpu and name in GPU_COLUMNS else ""
-    return f"{value} {_unit(name)}".rstrip()
-
-
-def _value(name: str, cell: str) -> Any:
-    # Besides [N/A] nvidia-smi writes [Unknown Error] and [Insufficient Permissions], and old ones [Not Supported].
-    if not cell or (cell.startswith("[") and cell.endswith("]")):
-        return None
-    if not _unit(name):
-        return cell
-    number = cell.removesuffix(f" {_unit(name)}")
-    return float(number) if "." in number or "e" in number else int(number)
+def _memory_used() -> float:
+    memory = psutil.virtual_memory()
+    return (memory.total - memory.available) / MIB
 
 
 def _percent(now: tuple[float, float], before: tuple[float, float]) -> float:
@@ -297,12 +288,17 @@ def _bundle(html: str) -> dict[str, str]:
 
 def _mean_cores(samples: list[MonitorSample]) -> list[float]:
     """Use of each core over all samples in %, each sample weighted with its seconds."""
-    seconds = sum(sample.seconds for sample in samples) or 1.0
-    return [sum(use) / seconds for use in zip(*([s.seconds * c for c in s.cores] for s in samples), strict=True)]
+    means = []
+    for number in range(len(samples[-1].cores)):
+        known = [(sample.seconds, use) for sample in samples if (use := sample.cores[number]) is not None]
+        means.append(sum(seconds * use for seconds, use in known) / (sum(seconds for seconds, _ in known) or 1.0))
+    return means
 
 
 def _picture(monitor: Monitor, state: str) -> dict[str, str]:
     """The last sample while the block runs; at its end, when a last sample may cover a few milliseconds, the whole run."""
+    from hpml_lab.core.show import style  # it loads matplotlib, which a monitor without a live table need not have
+
     last, finished = monitor.samples[-1], state == FINISHED
     samples = monitor.samples if finished else [last]
     lines = [(f"core {number}", value) for number, value in enumerate(_mean_cores(samples))]
@@ -320,7 +316,8 @@ def _picture(monitor: Monitor, state: str) -> dict[str, str]:
         read, written = (sum(getattr(sample, name) or 0 for sample in samples) for name in ("disk_read", "disk_written"))
         disk = f", disk {read / 1e6:.1f} MB read, {written / 1e6:.1f} MB written"
     averages = ", averages over the run" if finished else ""
+    rss, memory = ("?" if value is None else f"{value:.0f}" for value in (last.rss, last.memory))
     return _bundle(
-        f"<p>Monitor, {state}{averages}: {last.at:.1f} s, {len(monitor.samples)} samples; this process {last.rss:.0f} MiB, "
-        f"all {last.memory:.0f} MiB{disk}</p><table>{rows}</table>"
+        f"<p>Monitor, {state}{averages}: {last.at:.1f} s, {len(monitor.samples)} samples; this process {rss} MiB, "
+        f"all {memory} MiB{disk}</p><table>{rows}</table>"
     )

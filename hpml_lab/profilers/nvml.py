@@ -29,18 +29,19 @@ class Gpus:
     """All GPUs of the machine; `note` says why there is none. Close it, or use it in a `with` block."""
 
     def __init__(self) -> None:
-        self.note, self._handles, self._gpm = "", [], {}
-        self._nvml = importlib.import_module("pynvml")
-        try:
-            self._nvml.nvmlInit()
-        except self._nvml.NVMLError as error:
-            self._nvml, self.note = None, f"No GPU is read: {error}."
+        self.note, self._handles, self._gpm, self._nvml = "", [], {}, None
+        try:  # besides NVMLError: a library that is damaged, or older than pynvml, fails in many ways
+            nvml = importlib.import_module("pynvml")
+            nvml.nvmlInit()
+        except Exception as error:
+            self.note = f"No GPU is read: {error}."
             return
+        self._nvml = nvml
         try:
             for index in range(self._nvml.nvmlDeviceGetCount()):
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
                 self._handles.append((_text(self._nvml.nvmlDeviceGetPciInfo(handle).busId), handle))
-        except self._nvml.NVMLError as error:  # such as no permission for one of them
+        except Exception as error:  # such as no permission for one of them
             self.note = f"Only {len(self._handles)} GPUs are read: {error}."
         if not self._handles and not self.note:
             self.note = "No GPU is read: NVML knows of none."
@@ -94,23 +95,27 @@ class Gpus:
             nvml.nvmlGpmSampleFree(before)
 
     def _reading(self, bus_id: str, handle: Any) -> GpuReading:
-        rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(handle))
+        use, memory_use = self._ask(lambda: self._rates(handle)) or (None, None)
         memory = self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB)
         power = self._ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-        return GpuReading(bus_id, rates and rates.gpu, rates and rates.memory, memory, power)
+        return GpuReading(bus_id, use, memory_use, memory, power)
+
+    def _rates(self, handle: Any) -> tuple[int, int]:
+        rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)
+        return rates.gpu, rates.memory
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         try:
             return question()
-        except self._nvml.NVMLError:  # a figure that this GPU, or a slice of one, does not give
+        except Exception:  # a figure that this GPU, or a slice of one, does not give, or in a form that is not known
             return None
 
     def close(self) -> None:
         """Give NVML back; closing twice does nothing."""
         if self._nvml is not None:
             for sample in self._gpm.values():
-                self._nvml.nvmlGpmSampleFree(sample)
-            self._nvml.nvmlShutdown()
+                self._ask(lambda sample=sample: self._nvml.nvmlGpmSampleFree(sample))
+            self._ask(self._nvml.nvmlShutdown)  # it fails where a GPU was lost
         self._nvml, self._handles, self._gpm = None, [], {}
 
     def __enter__(self) -> "Gpus":

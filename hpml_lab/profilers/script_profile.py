@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import started
 from hpml_lab.profilers.at_start import sitecustomize as at_start
+from hpml_lab.profilers.beside import never_fatal, printable
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
 from hpml_lab.profilers.foreground import exit_code, in_foreground
 from hpml_lab.profilers.operator_table import OperatorTable, operator_table
@@ -34,11 +35,11 @@ TEMPLATE = "profile.html.j2"
 TOP = 30  # rows of a table
 ATTACH_SECONDS = 15.0  # for py-spy to begin
 KEEP_US_OUT = "EIS"  # with these options Python reads no PYTHONPATH, or imports nothing before the script
-INSTEAD = "a thread in the script sampled its main thread instead."
+INSTEAD = "a thread in the script sampled its main thread instead"
 WRITE_SECONDS = 30.0  # for py-spy to write its file once the script has ended
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScriptProfile:
     """What was seen of one script.
 
@@ -48,17 +49,22 @@ class ScriptProfile:
     """
 
     command: str
-    exit_code: int
-    seconds: float
-    how: str
-    stacks: ScriptStacks
-    operators: OperatorTable
-    speedscope: str
-    notes: list[str]
+    exit_code: int = 0
+    seconds: float = 0.0
+    how: str = ""
+    stacks: ScriptStacks = field(default_factory=ScriptStacks)
+    operators: OperatorTable = field(default_factory=lambda: OperatorTable([], 0.0, 0, False))
+    speedscope: str = ""
+    notes: list[str] = field(default_factory=list)
 
 
 def profile_script(
-    script: Sequence[str], *, rate: int = 25, operator_seconds: float = 3.0, subprocesses: bool = False
+    script: Sequence[str],
+    *,
+    rate: int = 25,
+    operator_seconds: float = 3.0,
+    subprocesses: bool = False,
+    report: Callable[[ScriptProfile], None] = lambda profile: None,
 ) -> ScriptProfile:
     """Run `python` with the words of `script` (its options, then a path, -m and a module or -c and code, and arguments) under a
     profiler.
@@ -66,26 +72,34 @@ def profile_script(
     rate              samples a second
     operator_seconds  how long torch's operators are recorded, 0 for not at all
     subprocesses      let py-spy watch what the script starts too, such as a DataLoader's workers
+    report            is called with the profile; its failure, like that of all that follows the script, is a line on stderr
     """
     check_script(script)
-    notes: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="hpml-profile-") as name, contextlib.ExitStack() as stack:
+    found = ScriptProfile(shlex.join(script))
+    # The script, or what it leaves running, may write there until the end.
+    with tempfile.TemporaryDirectory(prefix="hpml-profile-", ignore_cleanup_errors=True) as name:
         folder, paths = Path(name), os.environ.get("PYTHONPATH")
         settings = f"{os.getpid()} {rate} {operator_seconds} {int(paths is not None)} {folder}"
         environment = {**os.environ, at_start.VARIABLE: settings}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
-        start = time.perf_counter()
-        process = stack.enter_context(in_foreground([sys.executable, *script], environment))
-        _until(lambda: (folder / at_start.STARTED).exists() or process.poll() is not None)
-        sampler = stack.enter_context(_py_spy(process.pid, folder, rate, subprocesses, notes))
-        (folder / (at_start.SAMPLED if sampler else at_start.UNSEEN)).touch()
-        code = exit_code(process.wait())
-        seconds = time.perf_counter() - start
-        if sampler:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                sampler.wait(WRITE_SECONDS)
-        how = f"{'py-spy' if sampler else 'a thread in the script'}, {rate} samples a second"
-        return _read(folder, process.pid, shlex.join(script), code, seconds, how, notes, rate)
+        start, sampler = time.perf_counter(), None
+        with in_foreground([sys.executable, *script], environment) as process:
+            with contextlib.ExitStack() as stack:
+                try:
+                    _until(lambda: (folder / at_start.STARTED).exists() or process.poll() is not None)
+                    sampler = stack.enter_context(_py_spy(process.pid, folder, rate, subprocesses, found.notes))
+                finally:  # the script waits for it
+                    (folder / (at_start.SAMPLED if sampler else at_start.UNSEEN)).touch()
+                found.exit_code = exit_code(process.wait())
+                found.seconds = time.perf_counter() - start
+                if sampler:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        sampler.wait(WRITE_SECONDS)
+            found.how = f"{'py-spy' if sampler else 'a thread in the script'}, {rate} samples a second"
+            _read(folder, process.pid, found, rate)
+            report(found)
+    found.exit_code = exit_code(process.returncode)  # also where all of ours has failed
+    return found
 
 
 def check_script(script: Sequence[str]) -> None:
@@ -121,41 +135,39 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
     """py-spy on the process, or None where it is absent or may not watch; `notes` then says why."""
     program = find_tool("py-spy")
     if program is None:
-        notes.append(f"py-spy is not installed (`pip install py-spy`): {INSTEAD}")
+        notes.append(f"py-spy is not installed (`pip install py-spy`): {INSTEAD}.")
         yield None
         return
     command = recording(program, process_id, "speedscope", folder / "stacks.json", rate)
     command += ["--subprocesses"] if subprocesses else []
-    log = folder / "py-spy.log"
-    # In a group of its own, a Ctrl-C at the terminal does not end it before the script has ended.
-    with log.open("wb") as messages, started(command, stdout=messages, stderr=messages) as sampler:
-        _until(lambda: sampler.poll() is not None or b"Sampling process" in log.read_bytes())
-        if sampler.poll() is not None:
-            notes.append(f"py-spy may not watch here ({reason(log.read_bytes())}): {INSTEAD}")
-            yield None
-        else:
-            yield sampler
+    log, sampler = folder / "py-spy.log", None
+    with contextlib.ExitStack() as stack:
+        with never_fatal(f"py-spy does not run: {INSTEAD}", notes.append):
+            messages = stack.enter_context(log.open("wb"))
+            # In a group of its own, a Ctrl-C at the terminal does not end it before the script has ended.
+            watcher = sampler = stack.enter_context(started(command, stdout=messages, stderr=messages))
+            _until(lambda: watcher.poll() is not None or b"Sampling process" in log.read_bytes())
+            if watcher.poll() is not None:
+                sampler = None
+                notes.append(f"py-spy may not watch here ({reason(log.read_bytes())}): {INSTEAD}.")
+        yield sampler
 
 
-def _read(
-    folder: Path, process_id: int, command: str, code: int, seconds: float, how: str, notes: list[str], rate: int = 0
-) -> ScriptProfile:
+def _read(folder: Path, process_id: int, found: ScriptProfile, rate: int = 0) -> None:
     recorded, folded = folder / "stacks.json", folder / "stacks.txt"
-    text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
-    if folded.is_file():
-        text = json.dumps(speedscope(folded.read_bytes().decode("utf-8", "surrogateescape"), rate))
-    try:
-        stacks = script_stacks(json.loads(text), process_id) if text else ScriptStacks()
-    except ValueError:  # it ran out of time, or of space
-        text, stacks = "", ScriptStacks()
-        notes.append("What was sampled is lost: its file was not written to the end.")
-    else:
-        if not stacks.work.total:
-            notes.append("No sample fell into the script's own work: it was too short, or only waited.")
-    operators = operator_table(folder.glob("operators-*.json"))
-    if operators.seconds and not operators.rows:
-        notes.append("torch's operators were not recorded: the script did not call any, or profiled itself.")
-    return ScriptProfile(command, code, seconds, how, stacks, operators, text, notes)
+    # It ran out of time, or of space, or this is a form that is not known.
+    with never_fatal("What was sampled is lost: its file was not written to the end", found.notes.append):
+        text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
+        if folded.is_file():
+            text = json.dumps(speedscope(folded.read_bytes().decode("utf-8", "surrogateescape"), rate))
+        if text:
+            found.stacks, found.speedscope = script_stacks(json.loads(text), process_id), text
+        if not found.stacks.work.total:
+            found.notes.append("No sample fell into the script's own work: it was too short, or only waited.")
+    with never_fatal("torch's operators are lost", found.notes.append):
+        found.operators = operator_table(folder.glob("operators-*.json"))
+    if found.operators.seconds and not found.operators.rows:
+        found.notes.append("torch's operators were not recorded: the script did not call any, or profiled itself.")
 
 
 def page(profile: ScriptProfile) -> str:
@@ -184,7 +196,8 @@ def page(profile: ScriptProfile) -> str:
 
 def write_page(profile: ScriptProfile, path: Path) -> list[Path]:
     """Write the page, and next to it the stacks for speedscope.app; each whole or not at all."""
-    written = [atomic_write(path, page(profile))]
+    written = [atomic_write(path, printable(page(profile)))]
     if profile.speedscope:
-        written.append(atomic_write(path.with_suffix(".speedscope.json"), profile.speedscope))
+        with never_fatal("there is no file for speedscope.app"):
+            written.append(atomic_write(path.with_suffix(".speedscope.json"), printable(profile.speedscope)))
     return written

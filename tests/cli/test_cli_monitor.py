@@ -1,7 +1,6 @@
 """`hpml-lab monitor`: a table and a picture of a command's run; its exit code and Ctrl-C are the command's."""
 
 import argparse
-import os
 import re
 import signal
 import subprocess
@@ -18,8 +17,9 @@ from hpml_lab.cli import monitor as command
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment, started
 from hpml_lab.profilers.foreground import exit_code, in_foreground
-from hpml_lab.profilers.monitor import Monitor, _ProcessTree, read_csv
+from hpml_lab.profilers.monitor import Monitor, _ProcessTree
 from hpml_lab.profilers.monitor_picture import monitored_run
+from hpml_lab.profilers.monitor_table import read_csv
 
 BUSY = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nblock = bytes(40_000_000)\n"
 
@@ -174,12 +174,11 @@ def test_an_unknown_command_is_named():
         run("--")
 
 
-def test_handlers_are_restored_and_an_error_leaves_no_command_behind():
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ZeroDivisionError), in_foreground(["sleep", "60"]) as process:
-        assert signal.getsignal(signal.SIGINT) is not before
+def test_handlers_are_restored_and_an_error_of_ours_leaves_the_command_alone(capfd):
+    before = [signal.getsignal(number) for number in signal.valid_signals()]
+    with in_foreground(["sh", "-c", "sleep 0.3; exit 3"]) as process:
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
         1 / 0  # noqa: B018
-    assert signal.getsignal(signal.SIGINT) is before and process.returncode == -signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.kill(process.pid, 0)
-    assert exit_code(process.returncode) == 143 and exit_code(3) == 3
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+    assert exit_code(process.returncode) == 3 and exit_code(-signal.SIGTERM) == 143
+    assert capfd.readouterr().err.count("\n") == 1

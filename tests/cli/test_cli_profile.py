@@ -411,8 +411,9 @@ def test_a_sleep_is_waiting_and_a_function_of_that_name_is_not(tmp_path):
 
 def test_a_recording_that_was_not_written_to_its_end_is_said_to_be_lost(tmp_path):
     (tmp_path / "stacks.json").write_text('{"shared": {"frames": [')
-    found = script_profile._read(tmp_path, 7, "script.py", 3, 1.0, "py-spy", [])
-    assert found.exit_code == 3 and any("lost" in note for note in found.notes) and found.speedscope == ""
+    found = script_profile.ScriptProfile("script.py")
+    script_profile._read(tmp_path, 7, found)
+    assert any("lost" in note for note in found.notes) and found.speedscope == ""
 
 
 def test_operators_of_a_gpu_have_its_times_and_a_damaged_trace_is_left_out(tmp_path):

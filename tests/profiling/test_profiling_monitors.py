@@ -12,7 +12,8 @@ import torch
 from hpml_lab.core.experiment import Result, Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers import monitor as module
-from hpml_lab.profilers.monitor import Monitor, read_csv
+from hpml_lab.profilers.monitor import Monitor
+from hpml_lab.profilers.monitor_table import GPU_COLUMNS, read_csv
 from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 from hpml_lab.profiling import monitors
 from hpml_lab.profiling.experiments import monitors as monitors_module
@@ -241,7 +242,7 @@ def test_without_nvml_there_is_a_note_and_the_columns_are_empty(no_gpu, tmp_path
     with Monitor(rate=100) as monitor:
         time.sleep(0.03)
     assert "Not Found" in monitor.note
-    assert all(row[name] is None for row in monitor.rows for name in module.GPU_COLUMNS)
+    assert all(row[name] is None for row in monitor.rows for name in GPU_COLUMNS)
     path = monitor.to_csv(tmp_path / "run.csv")
     assert path.read_text().splitlines()[1].split(", ")[1:6] == [""] * 5
     assert read_csv(path) == monitor.rows

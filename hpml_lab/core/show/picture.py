@@ -41,7 +41,7 @@ def picture(draw: Callable[..., Any]) -> Callable[..., Picture]:
     @functools.wraps(draw)
     def drawn(*arguments: Any, **options: Any) -> Picture:
         with style.in_style():
-            return Picture(draw(*arguments, **options), " ".join(draw.__doc__.split()))
+            return Picture(draw(*arguments, **options), " ".join((draw.__doc__ or "").split()))
 
     return drawn
 

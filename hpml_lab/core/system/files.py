@@ -21,9 +21,9 @@ def atomic_write(path: Path, content: bytes | str) -> Path:
     written as they are.
     """
     path = Path(path)
-    data = content.encode() if isinstance(content, str) else content
     temporary = None
     try:
+        data = content.encode() if isinstance(content, str) else content
         path.parent.mkdir(parents=True, exist_ok=True)
         if _is_stream(path):
             path.write_bytes(data)
@@ -39,7 +39,7 @@ def atomic_write(path: Path, content: bytes | str) -> Path:
         os.chmod(temporary, 0o666 & ~umask)  # mkstemp makes files that only the owner can read
         os.replace(temporary, path)
         temporary = None
-    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name, a text that is not Unicode
         raise LabError(
             f"{path} could not be written ({getattr(error, 'strerror', None) or error}); what was there before is unchanged.",
             "Free some space or choose another folder.",
