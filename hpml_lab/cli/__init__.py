@@ -60,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LabError as error:
         print_error(error.problem, error.fix)
         return WRONG_INPUT
+    except ImportError as error:
+        print_error(f"a package does not load here ({error}).", "Run `hpml-lab doctor` to see what to fix.")
+        return FAILED
     except KeyboardInterrupt:
         print_error("interrupted.", "Run the same command again; what was finished is kept.")
         return INTERRUPTED
