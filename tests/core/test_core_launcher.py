@@ -190,6 +190,12 @@ def other_dtypes():
     dist.all_reduce(torch.zeros(3, dtype=torch.float64 if rank() else torch.float32))
 
 
+def not_all_call_in_a_group():
+    group = dist.new_group([0, 1])
+    if rank() == 0:
+        dist.all_reduce(torch.zeros(3), group=group)
+
+
 def other_sizes(times=1):
     for _ in range(times):
         dist.all_reduce(torch.zeros(2 + rank()))
@@ -270,6 +276,7 @@ FAULTS = {
         "hung",
         r"Rank 0 had returned .* Rank 1 waited in all_reduce of float32 \(3,\) at line \d+ .* tensors of the same size",
     ),
+    "not all call in a group": (not_all_call_in_a_group, (), 0, "hung", r"Rank 0 waited in all_reduce .* same order"),
     "other sizes, and more": (
         other_sizes,
         (2,),

@@ -201,7 +201,8 @@ def _advice(places: list[Place | None]) -> str:
     waiting = [place for place in known if place.collective]
     one = len({place.collective for place in waiting}) == 1
     other_tensors = len({place.tensors for place in waiting}) > 1
-    as_many = len(known) > len(waiting) and len({place.calls for place in known} - {None}) == 1
+    calls = {place.calls for place in known}
+    as_many = len(known) > len(waiting) and len(calls) == 1 and None not in calls  # it is None in a group of some ranks
     return SAME_TENSORS if one and (other_tensors or as_many) else SAME_ORDER
 
 
