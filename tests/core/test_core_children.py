@@ -1,6 +1,8 @@
 """A child that returns, raises, dies, hangs, or starts others: what is reported, and that nothing is left."""
 
+import ctypes
 import hashlib
+import multiprocessing
 import os
 import signal
 import struct
@@ -150,6 +152,28 @@ def test_a_thread_that_computes_outside_python_is_seen():
     while thread.is_alive():
         seen = seen or children._other_threads_run()
     assert seen
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the names of threads")
+def test_where_autograd_has_threads_a_child_is_no_fork_of_this_process():
+    """torch refuses gradients in a fork that does not inherit them."""
+    named, end = threading.Event(), threading.Event()
+
+    def autograd():
+        ctypes.CDLL(None).prctl(15, b"pt_autograd_0")  # PR_SET_NAME
+        named.set()
+        end.wait()
+
+    assert run_in_child(os.getppid, deadline_seconds=60).value == os.getpid() or multiprocessing.get_start_method() != "fork"
+    thread = threading.Thread(target=autograd)
+    thread.start()
+    try:
+        assert named.wait(60)
+        outcome = run_in_child(os.getppid, deadline_seconds=60)
+    finally:
+        end.set()
+        thread.join()
+    assert outcome.how == "returned" and outcome.value != os.getpid()
 
 
 def test_a_fork_does_not_wait_for_ever_for_threads_that_work(monkeypatch):

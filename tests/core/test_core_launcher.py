@@ -20,9 +20,10 @@ from hpml_lab.core.system import launcher as launching
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.programs import python_environment, run_python, started
-from hpml_lab.core.system.rank_errors import RankError, _place, note_place
+from hpml_lab.core.system.rank_errors import RankError, _place, _said, note_thread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 HANG_SECONDS = 4.0
@@ -189,6 +190,46 @@ def other_dtypes():
     dist.all_reduce(torch.zeros(3, dtype=torch.float64 if rank() else torch.float32))
 
 
+def not_all_call_in_a_group():
+    group = dist.new_group([0, 1])
+    if rank() == 0:
+        dist.all_reduce(torch.zeros(3), group=group)
+
+
+def other_sizes(times=1):
+    for _ in range(times):
+        dist.all_reduce(torch.zeros(2 + rank()))
+
+
+def aborts():
+    if rank() == 1:
+        os.abort()
+    dist.barrier()
+
+
+def waits_for_a_sum():
+    if rank() == 0:
+        dist.all_reduce(torch.zeros(3), async_op=True).wait()
+
+
+def sets_up():
+    dist.init_process_group("gloo")
+
+
+def leaves_and_sets_up():
+    dist.destroy_process_group()
+    dist.init_process_group("gloo")
+
+
+def leaves_too_early():
+    dist.destroy_process_group()
+    dist.barrier()
+
+
+def writes_to_nowhere():
+    atomic_write("/dev/null/file", b"")
+
+
 def return_a_function():
     return lambda: None
 
@@ -221,7 +262,52 @@ FAULTS = {
     ),
     "other collectives": (part_ways, (), 0, "hung", r"Rank 0 waited in all_reduce .* Rank 1 waited in broadcast .* same order"),
     "not all call": (not_all_call, (), 0, "hung", r"Rank 0 waited in all_reduce .* Rank 1 had returned .* same order"),
-    "other dtypes": (other_dtypes, (), None, "died", "killed by SIGABRT. All ranks have to hand over tensors of the same size"),
+    "other dtypes": (
+        other_dtypes,
+        (),
+        None,
+        "died",
+        r"killed by SIGABRT at line \d+ of .*launcher\.py\. All ranks have to hand over tensors of the same size",
+    ),
+    "other sizes": (
+        other_sizes,
+        (),
+        0,
+        "hung",
+        r"Rank 0 had returned .* Rank 1 waited in all_reduce of float32 \(3,\) at line \d+ .* tensors of the same size",
+    ),
+    "not all call in a group": (not_all_call_in_a_group, (), 0, "hung", r"Rank 0 waited in all_reduce .* same order"),
+    "other sizes, and more": (
+        other_sizes,
+        (2,),
+        0,
+        "hung",
+        r"Rank 0 waited in all_reduce of float32 \(2,\) .* Rank 1 waited in all_reduce of float32 \(3,\) .* of the same size",
+    ),
+    "aborts": (
+        aborts,
+        (),
+        1,
+        "died",
+        r"Rank 1 of 2 was killed by SIGABRT at line \d+ of .*launcher\.py\. The other ranks were",
+    ),
+    "waits for a sum": (waits_for_a_sum, (), 0, "hung", r"Rank 0 was at line \d+ .* Rank 1 had returned .* same order"),
+    "sets up": (
+        sets_up,
+        (),
+        None,
+        "raised",
+        r"group twice! \(line \d+ of .*launcher\.py\)\. launch joins the group .* leave out init_process_group",
+    ),
+    "leaves and sets up": (leaves_and_sets_up, (), None, "raised", r"env:// .* launch joins the group before"),
+    "leaves too early": (leaves_too_early, (), None, "raised", "not been initialized.* Is destroy_process_group called before"),
+    "a LabError of this package": (
+        writes_to_nowhere,
+        (),
+        None,
+        "raised",
+        r"raised LabError at line \d+ of .*test_core_launcher\.py: /dev/null/file could not be written",
+    ),
     "result": (return_a_function, (), None, "raised", "Its result, a function, cannot be sent .* Return numbers"),
     "unreadable": (Unreadable, (), 0, "raised", "Rank 0 returned what this process cannot read .* Return numbers"),
     "a launch in a rank": (launch, (print,), None, "raised", "This process is itself a rank .* Launch ranks from"),
@@ -250,6 +336,57 @@ def test_a_collective_for_a_rank_that_has_left_ends_before_the_deadline(monkeypa
         launch(not_all_call, deadline_seconds=600)
 
 
+def leaves(guilty):
+    value = torch.ones(300_000)
+    dist.all_reduce(value)
+    dist.broadcast(value, src=0)
+    if rank() in guilty:
+        dist.destroy_process_group()
+    return value[-1].item()
+
+
+@pytest.mark.parametrize("guilty", [(0, 1), (0,), (1,)])
+def test_a_function_that_leaves_the_group_as_tutorials_do_keeps_its_results(guilty, nothing_left):
+    assert launch(leaves, guilty) == [2.0, 2.0]
+
+
+def sums_of_two_groups():
+    """As a function that makes a group of its own after it has left launch's."""
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return dist.get_world_size()
+
+
+def test_a_function_that_makes_a_group_of_its_own_after_it_has_left_keeps_its_results(nothing_left):
+    assert launch(sums_of_two_groups) == [1, 1]
+
+
+ELSEWHERE = """
+import time
+from torch import distributed as dist
+from hpml_lab.core.system.launcher import launch
+
+def hangs():
+    if dist.get_rank() == 1:
+        time.sleep(600)
+    dist.barrier()
+
+try:
+    launch(hangs, deadline_seconds=3)
+except Exception as error:
+    print(ascii(str(error)))
+"""
+
+
+def test_the_line_is_named_in_a_folder_whose_name_is_not_utf_8(tmp_path, nothing_left):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "script.py").write_text(ELSEWHERE)
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TMPDIR": str(folder)}
+    finished = run_python([str(folder / "script.py")], environment=environment, deadline_seconds=300)
+    assert "Rank 1 was at line 8 of" in finished.stdout and r"caf\udce9/script.py. Find out why" in finished.stdout, finished
+
+
 def test_an_error_keeps_the_traceback_and_survives_a_pickle():
     import pickle
 
@@ -265,10 +402,10 @@ def test_a_rank_that_is_stopped_gives_no_sign(nothing_left):
 
 
 def test_of_several_threads_the_main_ones_line_is_named(tmp_path):
-    other = threading.Thread(target=note_place, args=(tmp_path, 0, threading.get_ident()))
+    other = threading.Thread(target=note_thread, args=(tmp_path, 0, threading.get_ident()))
     other.start()
     other.join()
-    assert re.fullmatch(rf"was at line \d+ of {re.escape(__file__)}", _place(tmp_path / "rank0.trace"))
+    assert re.fullmatch(rf"was at line \d+ of {re.escape(__file__)}", _said(_place(tmp_path, 0)))
 
 
 BAD = [
@@ -295,6 +432,16 @@ def test_what_cannot_be_called_or_sent_is_refused():
         launch(3)
     with pytest.raises(LabError, match="facts or its arguments cannot be sent to another process .*lock"):
         launch(facts, threading.Lock(), method="forkserver")
+
+
+def demo(rank, world_size):
+    return rank + world_size
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (1, 2, 3)])
+def test_arguments_that_the_function_does_not_take_are_refused_before_anything_starts(arguments):
+    with pytest.raises(LabError, match=r"demo\(rank, world_size\) cannot be called with the arguments given .*dist.get_rank"):
+        launch(demo, *arguments)
 
 
 def test_more_ranks_than_cores_give_right_results():
@@ -516,6 +663,7 @@ AFTER_AN_EXPORT = """
 import torch
 from torch import nn
 
+from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.serving import export_onnx
 
@@ -526,20 +674,20 @@ def gradient():
 
 if __name__ == "__main__":
     export_onnx(nn.Linear(3, 4), (3,))
-    print([gradient(), *launch(gradient)])
+    print([gradient(), *launch(gradient), run_in_child(gradient, deadline_seconds=100).value])
 """
 
 
-@pytest.mark.environment("a new interpreter", files=("hpml_lab/core/system/launcher.py",))
+@pytest.mark.environment("a new interpreter", files=("hpml_lab/core/system/launcher.py", "hpml_lab/core/system/children.py"))
 def test_ranks_compute_gradients_where_an_export_came_before_the_first_gradient(tmp_path):
     """It makes autograd start threads, in which torch refuses gradients after a fork."""
     pytest.importorskip("onnxscript")
     (tmp_path / "script.py").write_text(AFTER_AN_EXPORT, encoding="utf-8")
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, env=os.environ)
-    assert done.stdout.splitlines()[-1:] == ["[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]"], done.stderr
+    assert done.stdout.splitlines()[-1:] == [str([[1.0] * 3] * 4)], done.stderr
 
 
 def test_with_threads_of_autograd_here_ranks_come_from_a_server(monkeypatch):
-    monkeypatch.setattr(launching, "_has_autograd_threads", lambda: True)
+    monkeypatch.setattr(launching, "has_autograd_threads", lambda: True)
     monkeypatch.setattr(sys, "platform", "linux")
     assert launching._method() == "forkserver"

@@ -1,9 +1,11 @@
 """Sentences for several ranks: orders, costs, randomness; and the experiments load-balance, dp-vs-ddp and sync-batch-norm."""
 
+import copy
 import itertools
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab import distributed
@@ -117,6 +119,39 @@ def test_the_stand_in_for_data_parallel_has_the_gradient_of_the_whole_batch(samp
     assert [row.stage for row in rows] == list(STAGES)
     assert [row.at_once for row in rows] == [2.0 if stage == "forward" else None for stage in STAGES]
     assert set(dp.cpu) == {"forward", "backward"} and min(dp.cpu.values()) > 0
+
+
+def test_frozen_unused_and_unfrozen_parameters_and_the_mode_of_the_module_reach_every_replica():
+    torch.manual_seed(0)
+    net = nn.ModuleDict(
+        {"first": nn.Linear(4, 6), "norm": nn.BatchNorm1d(6), "unused": nn.Linear(2, 2), "last": nn.Linear(6, 3)}
+    )
+    net = Chain(net).double().eval()
+    net.layers["first"].requires_grad_(False)
+    whole, (x, y) = copy.deepcopy(net), (torch.randn(8, 4, dtype=torch.float64), torch.arange(8) % 3)
+    dp = ThreadedDataParallel(net.train(), 3)
+    net.eval()
+    for step in range(2):
+        for each in (net, whole):
+            each.layers["norm"].running_mean.fill_(0.5 + step)
+            each.layers["first"].requires_grad_(step == 1)
+        dp.step(x, y, F.cross_entropy)
+        F.cross_entropy(whole(x), y).backward()
+    for (name, own), right in zip(net.named_parameters(), whole.parameters(), strict=True):
+        assert (own.grad is None) == (right.grad is None) == ("unused" in name)
+        if own.grad is not None:
+            torch.testing.assert_close(own.grad, right.grad)
+
+
+class Chain(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, x):
+        for name, layer in self.layers.items():
+            x = x if name == "unused" else layer(x)
+        return x
 
 
 @pytest.mark.parametrize("small, holds", [(1.0, True), (1.6, False)])

@@ -8,7 +8,7 @@ from torch import distributed as dist
 from torch import nn
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.system.launcher import RankError, launch
 from hpml_lab.distributed.lessons.batch_norm import SyncBatchNorm, convert_batch_norm, merge_moments, moments
 
 SHARES = (5, 0, 3)  # a rank without samples takes part
@@ -110,6 +110,31 @@ def test_without_ranks_it_is_plain_batch_norm():
     sync = convert_batch_norm(copy.deepcopy(plain))
     for a, b in zip(trained(plain, x, 1.0).values(), trained(sync, x, 1.0).values(), strict=True):
         assert torch.equal(a, b)
+
+
+def normalize(shares, dtype=torch.float32):
+    return SyncBatchNorm(3)(torch.ones(shares[dist.get_rank()], 3, dtype=dtype)).isfinite().all().item()
+
+
+def test_too_few_values_on_all_ranks_together_are_an_error_and_two_are_enough():
+    assert launch(normalize, (1, 1)) == [True, True] == launch(normalize, (0, 2))
+    for shares in ((1, 0), (0, 0)):
+        with pytest.raises(RankError, match=rf"All ranks together have {sum(shares)} values per channel"):
+            launch(normalize, shares)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])
+def test_numbers_that_are_no_floats_are_refused(dtype):
+    with pytest.raises(RankError, match=f"SyncBatchNorm normalizes floating-point numbers, not {dtype}"):
+        launch(normalize, (4, 4), dtype)
+
+
+def test_a_layer_under_two_names_is_converted_under_both_and_a_lazy_one_is_refused():
+    norm = nn.BatchNorm1d(3)
+    made = convert_batch_norm(nn.ModuleDict({"first": norm, "again": norm}))
+    assert all(isinstance(layer, SyncBatchNorm) for layer in made.values()) and made["first"].weight is made["again"].weight
+    with pytest.raises(LabError, match="A lazy batch norm has no number of channels yet"):
+        convert_batch_norm(nn.Sequential(nn.LazyBatchNorm1d()))
 
 
 @pytest.mark.cuda

@@ -198,8 +198,148 @@ def different_networks():
 
 
 def test_different_networks_on_the_ranks_are_an_error_that_names_the_parameter():
-    with pytest.raises(RankError, match="Rank 1 has other parameters than rank 0, from weight on"):
+    with pytest.raises(RankError, match="Rank 1 has other parameters or buffers than rank 0, from weight on"):
         launch(different_networks, ranks=2, deadline_seconds=LONG)
+
+
+def other_dtype():
+    OverlappingDDP(nn.Linear(3, 2).to(torch.float64 if dist.get_rank() else torch.float32))
+
+
+def other_buffer():
+    net = nn.Linear(3, 2)
+    net.register_buffer("table", torch.ones(1 + dist.get_rank()))
+    OverlappingDDP(net)
+
+
+def lazy():
+    OverlappingDDP(nn.LazyLinear(2))
+
+
+def without_numbers():
+    OverlappingDDP(nn.Linear(3, 2, device="meta"))
+
+
+def outside_a_group():
+    dist.destroy_process_group()
+    OverlappingDDP(nn.Linear(3, 2))
+
+
+@pytest.mark.parametrize(
+    "function, text",
+    [
+        (other_dtype, "Rank 1 has other parameters or buffers than rank 0, from weight on"),
+        (other_buffer, "Rank 1 has other parameters or buffers than rank 0, from table on"),
+        (lazy, "weight has no shape yet. Give the network an input first"),
+        (without_numbers, "weight has no numbers: it is on the device meta"),
+        (outside_a_group, "There is no process group. Call this on ranks"),
+    ],
+)
+def test_networks_whose_gradients_cannot_be_averaged_are_refused(function, text):
+    with pytest.raises(RankError, match=text):
+        launch(function, deadline_seconds=LONG)
+
+
+class Kinds(nn.Module):
+    """Parameters and buffers of many kinds: a sparse embedding, complex, empty and unused ones; bool and 16-bit buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 3, sparse=True)
+        self.wave = nn.Parameter(torch.randn(3, 2, dtype=torch.complex64))
+        self.never = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+        self.empty = nn.Parameter(torch.empty(0))
+        for name, dtype in {
+            "mask": torch.bool,
+            "counts": torch.int16,
+            "brief": torch.bfloat16,
+            "phase": torch.complex64,
+        }.items():
+            self.register_buffer(name, torch.ones(2).to(dtype))
+        self.register_buffer("none", None)
+
+    def forward(self, rows):
+        return (self.table(rows).to(torch.complex64) @ self.wave).abs() + self.empty.sum()
+
+
+def many_kinds():
+    """On each rank: the parameters after two steps on its share, and, computed alone, those after two on the whole batch."""
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    for on_all_ranks in (True, False):
+        torch.manual_seed(rank if on_all_ranks else 0)
+        net = Kinds()
+        if on_all_ranks:
+            net.mask.fill_(rank == 1)
+            net = OverlappingDDP(net, bucket_mb=1e-5)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        rows = torch.arange(6)[rank::ranks] if on_all_ranks else torch.arange(6)
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(rows).square().mean().backward(
+                create_graph=on_all_ranks
+            )  # no step may come to hold the graph of the one before
+            if on_all_ranks:
+                net.finish_gradient_synchronization()
+            optimizer.step()
+        found.append({name: value.detach().to_dense() for name, value in net.state_dict().items()})
+    return found
+
+
+def test_sparse_complex_empty_and_unused_parameters_train_as_in_one_process():
+    for own, alone in launch(many_kinds, deadline_seconds=LONG):
+        assert not own.pop("module.mask").any() and alone.pop("mask").all()
+        for name, value in alone.items():
+            torch.testing.assert_close(own[f"module.{name}"], value)
+
+
+def change(net, how):
+    match how:
+        case "unfreeze":
+            net[0].requires_grad_(True)
+        case "add a layer":
+            net.append(nn.Linear(2, 2))
+        case "replace a layer":
+            net[1] = nn.Linear(4, 2)
+        case "replace a parameter":
+            net[1].bias = nn.Parameter(torch.zeros(2))
+        case "load by assignment":
+            net.load_state_dict({name: value.clone() for name, value in net.state_dict().items()}, assign=True)
+        case "convert":
+            net.double()
+        case "freeze":
+            net[1].bias.requires_grad_(False)
+        case "load":
+            net.load_state_dict(net.state_dict())
+
+
+def changed_in_mid_run(how):
+    net = nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 2))
+    ddp = OverlappingDDP(net)
+    for x in (torch.ones(2, 3), torch.ones(2, 3)):
+        ddp(x.to(net[0].weight.dtype)).sum().backward()
+        ddp.finish_gradient_synchronization()
+        change(net, how)
+
+
+@pytest.mark.parametrize(
+    "how, name",
+    [
+        ("unfreeze", "0.weight was unfrozen, added or replaced"),
+        ("add a layer", "2.weight was unfrozen, added or replaced"),
+        ("replace a layer", "1.weight was unfrozen, added or replaced"),
+        ("replace a parameter", "1.bias was unfrozen, added or replaced"),
+        ("load by assignment", "1.weight was unfrozen, added or replaced"),
+        ("convert", "1.weight was converted or moved"),
+    ],
+)
+def test_a_parameter_whose_gradient_would_not_be_averaged_is_named(how, name):
+    with pytest.raises(RankError, match=f"{name} after OverlappingDDP was made, and its gradient is not averaged"):
+        launch(changed_in_mid_run, how, deadline_seconds=LONG)
+
+
+@pytest.mark.parametrize("how", ["freeze", "load"])
+def test_a_parameter_may_be_frozen_later_and_a_state_loaded(how):
+    assert launch(changed_in_mid_run, how, deadline_seconds=LONG) == [None, None]
 
 
 def slow_sums():

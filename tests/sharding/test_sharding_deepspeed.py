@@ -168,11 +168,48 @@ def test_what_deepspeed_refuses_is_a_clear_error(name):
         ([4], "a dictionary, not"),
         ({"train_batch_size": 4, "optimizer": "Adam"}, "'optimizer' is 'Adam'"),
         ({"train_batch_size": 4, "scheduler": {"type": "OneCycle"}}, "OneCycle"),
+        ({"train_batch_size": "32"}, "'train_batch_size' is '32' in this JSON, not a whole number. Give it without quotes"),
+        ({"train_batch_size": 32.0}, "'train_batch_size' is 32.0 in this JSON, not a whole number"),
+        ({"train_batch_size": True}, "'train_batch_size' is True in this JSON, not a whole number"),
+        ({"train_batch_size": 4, "gradient_clipping": None}, "'gradient_clipping' is None in this JSON, not a number"),
+        ('{"train_batch_size": 4, "gradient_clipping": NaN}', "'gradient_clipping' is nan in this JSON, not a number"),
+        (changed(LECTURE_JSON, optimizer={"params": {"lr": "1e-3"}}), "'lr' is '1e-3' in this JSON, not a number"),
+        (changed(LECTURE_JSON, optimizer={"params": {"betas": 0.9}}), "'betas' is 0.9 in this JSON, not two numbers"),
+        (changed(LECTURE_JSON, optimizer={"params": {"betas": [0.9]}}), "not two numbers"),
+        (changed(LECTURE_JSON, optimizer={"params": {"betas": [0.9, "0.99"]}}), "'betas' is '0.99' in this JSON, not a number"),
+        (changed(LECTURE_JSON, scheduler={"params": {"warmup_num_steps": "10"}}), "'warmup_num_steps' is '10'"),
+        ({"train_batch_size": 4, "bf16": {"enabled": "true"}}, "'enabled' of 'bf16' is 'true' .* Give true or false"),
     ],
 )
 def test_what_is_no_such_json_is_a_clear_error(config, text):
     with pytest.raises(LabError, match=text):
         meaning_of(config)
+
+
+AUTO = {
+    "train_batch_size": {"train_batch_size": "auto"},
+    "train_micro_batch_size_per_gpu": {"train_batch_size": 4, "train_micro_batch_size_per_gpu": "auto"},
+    "gradient_accumulation_steps": {"train_batch_size": 4, "gradient_accumulation_steps": "auto"},
+    "gradient_clipping": {"train_batch_size": 4, "gradient_clipping": "auto"},
+    **{name: changed(LECTURE_JSON, optimizer={"params": {name: "auto"}}) for name in ("lr", "betas", "eps", "weight_decay")},
+    **{
+        name: changed(LECTURE_JSON, scheduler={"params": {name: "auto"}})
+        for name in ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps")
+    },
+    **{name: {"train_batch_size": 4, name: {"enabled": "auto"}} for name in ("fp16", "bf16", "torch_autocast")},
+}
+
+
+@pytest.mark.parametrize("name", AUTO)
+def test_what_a_trainer_would_fill_in_is_named_and_never_guessed(name):
+    with pytest.raises(LabError, match=rf"'{name}' is .?auto.* \"auto\" is for a trainer to fill in: give "):
+        meaning_of(AUTO[name])
+
+
+@pytest.mark.parametrize("ranks", [0, -1, "2", 2.0, True])
+def test_what_is_no_number_of_ranks_is_a_clear_error(ranks):
+    with pytest.raises(LabError, match="is not a number of ranks"):
+        meaning_of(LECTURE_JSON, ranks)
 
 
 def test_settings_are_merged_into_a_copy():

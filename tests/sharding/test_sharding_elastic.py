@@ -1,13 +1,18 @@
 """Snapshots that are whole or passed over, sums in one order, and runs that end bitwise identical whichever rank is killed."""
 
+import collections
 import hashlib
 import io
 import os
 import pickle
+import re
 import signal
 import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -177,11 +182,74 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path):
 
 
 def test_what_a_snapshot_cannot_hold_is_refused_before_it_is_written(tmp_path):
-    with pytest.raises(LabError, match="net is another kind of object. Save its state: state_dict"):
+    with pytest.raises(LabError, match=r"net is a torch.nn.modules.linear.Linear. Save its state, net.state_dict\(\)"):
         Snapshots(tmp_path).save(1, {"net": nn.Linear(1, 1)})
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(LabError, match="keep=1 leaves nothing to go back to"):
         Snapshots(tmp_path, keep=1)
+    with pytest.raises(LabError, match="keep='2' leaves nothing"):
+        Snapshots(tmp_path, keep="2")
+    with pytest.raises(LabError, match="The state is a torch.nn.modules.linear.Linear. Give a dictionary"):
+        Snapshots(tmp_path).save(1, nn.Linear(1, 1))
+
+
+def test_of_two_states_saved_at_one_step_the_newest_is_read_and_the_step_before_stays(tmp_path):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(2, state(2))
+    for value in range(20):
+        path = snapshots.save(3, state(value))
+        assert snapshots.newest().state["step"] == value and [file.name[:10] for file in snapshots.files()] == [
+            "step000003",
+            "step000002",
+        ]
+    path.write_bytes(b"no")
+    assert snapshots.newest().step == 2
+
+
+def save_again_and_die(folder):
+    Path.unlink = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    Snapshots(folder).save(3, state(1000))
+
+
+@pytest.mark.parametrize("first", range(6))
+def test_a_writer_that_is_killed_before_it_removes_the_older_of_one_step_has_saved_the_newer(first, tmp_path):
+    older = Snapshots(tmp_path).save(3, state(first))
+    os.utime(older, ns=(1, 1))
+    outcome = run_in_child(save_again_and_die, str(tmp_path), method="fork", deadline_seconds=60)
+    assert outcome.exitcode == -signal.SIGKILL and len(Snapshots(tmp_path).files()) == 2
+    assert Snapshots(tmp_path).newest().state["step"] == 1000
+
+
+Pair = collections.namedtuple("Pair", "a b")
+REFUSED = {
+    "np.random.get_state()": (np.random.get_state(), r"value[1] is a numpy.ndarray. Save torch.from_numpy(value[1])."),
+    "a loss": (np.float64(0.5), "value is a numpy.float64. Save float(value)."),
+    "a count": (np.int64(3), "value is a numpy.int64. Save int(value)."),
+    "deep inside": ({"best": [1, (2, {"x": np.float32(1)})]}, "value['best'][1][1]['x'] is a numpy.float32. Save float(value["),
+    "texts": (np.array(["a"]), "value is a numpy.ndarray. Save value.tolist()."),
+    "a key": ({np.int64(3): 1}, "the key np.int64(3) of value is a numpy.int64. Save int("),
+    "a set": ({np.float64(1)}, "an element of value is a numpy.float64. Save float("),
+    "a generator": (np.random.default_rng(0), "Generator. Save value.bit_generator.state."),
+    "a path": ([Path("x")], "value[0] is a pathlib.PosixPath. Save str(value[0])."),
+    "a named tuple": (Pair(1, 2), "Pair. Save tuple(value)."),
+    "a named tuple of arrays": (Pair(1, np.zeros(1)), "value[1] is a numpy.ndarray. Save torch.from_numpy(value[1])."),
+    "a lock": (threading.Lock(), "value is a _thread.lock. Save numbers, tensors or texts"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_saved_is_named_with_its_place_and_what_to_save_instead(name, tmp_path):
+    value, text = REFUSED[name]
+    with pytest.raises(LabError, match=re.escape(text)):
+        Snapshots(tmp_path).save(1, {"net": state(1), "value": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_to_be_saved_in_place_of_numpys_state_gives_it_back(tmp_path):
+    kind, keys, *rest = np.random.get_state()
+    Snapshots(tmp_path).save(1, {"value": (kind, torch.from_numpy(keys), *rest)})
+    found = Snapshots(tmp_path).newest().state["value"]
+    assert found[0] == kind and np.array_equal(found[1].numpy(), keys) and list(found[2:]) == rest
 
 
 # ---- virtual shards ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import zipfile
 from pathlib import Path
@@ -113,13 +114,21 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(whole, tmp_path,
     assert train.is_whole(tmp_path / "step-00000008"), "it was written anew"
 
 
-def test_whichever_byte_of_a_snapshot_is_changed_it_is_passed_over_or_read(tmp_path):
-    torch.save({"weights": torch.zeros(2)}, file := tmp_path / "state.pt")
-    data, found = file.read_bytes(), []
-    for place in range(0, len(data), 3):
-        file.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
-        found.append(train.is_whole(tmp_path))
-    assert True in found and False in found
+def test_whichever_bit_of_a_snapshot_flips_it_is_passed_over_or_loads_the_same(tmp_path):
+    """1 of 5 bits: the second copy of the names and places of its files, at the end of a zip archive, has no checksum."""
+    torch.save({"weights": torch.arange(3.0), "name": "a"}, file := tmp_path / "state.pt")
+    data, passed = bytearray(file.read_bytes()), []
+    logging.disable()
+    for bit in range(0, 8 * len(data), 5):
+        data[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(data)
+        data[bit // 8] ^= 1 << bit % 8
+        if whole := train.is_whole(tmp_path):
+            read = torch.load(file, map_location="cpu", weights_only=True)
+            assert torch.equal(read["weights"], torch.arange(3.0)) and read["name"] == "a", bit
+        passed.append(not whole)
+    logging.disable(logging.NOTSET)
+    assert True in passed and False in passed
 
 
 def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_saves(tmp_path):
@@ -452,6 +461,57 @@ def test_one_rank_reports_the_error_of_all(monkeypatch, capsys):
         monkeypatch.setenv("RANK", rank)
         assert train.main(["--device", "cuda"]) == 2
         assert ("NCCL needs a GPU" in capsys.readouterr().err) == reported
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        ("--steps -1", "--steps -1 makes no sense. Use at least 0."),
+        ("--batch 0", "--batch 0 makes no sense. Use at least 1."),
+        ("--batch -64", "--batch -64 makes no sense. Use at least 1."),
+        ("--accumulate 0", "--accumulate 0 makes no sense. Use at least 1."),
+        ("--save-every 0", "--save-every 0 makes no sense. Use at least 1."),
+        ("--steps nan", "argument --steps: invalid int value: 'nan'"),
+        ("--batch 1e3", "argument --batch: invalid int value: '1e3'"),
+        ("--device tpu", "argument --device: invalid choice: 'tpu'"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_one_line_of_one_rank(monkeypatch, capsys, words, text, rank):
+    monkeypatch.setenv("RANK", rank)
+    assert train.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert (said.startswith(f"train.py: {text}") and said.count("\n") == 1) if rank == "0" else said == ""
+
+
+@pytest.mark.parametrize("place", ["file", "file/run", "name" * 100])
+def test_a_folder_that_cannot_be_used_is_one_clear_error(tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(RankError, match="UserError: --folder .* cannot be used .*Choose another"):
+        launch(train.train, options(tmp_path / place), CPU, ranks=1, deadline_seconds=300)
+
+
+@pytest.mark.parametrize(
+    "config, text",
+    [
+        ({"train_batch_size": "auto"}, '"train_batch_size": "auto". "auto" is for a trainer to fill in: give a number'),
+        ({"optimizer": {"params": {"betas": ["auto", 0.9]}}}, '"betas": ["auto". "auto" is for a trainer to fill in'),
+        ({"fp16": {"enabled": "auto"}}, '"enabled": "auto"'),
+        ({"train_batch_size": "32"}, '"train_batch_size": "32"'),
+        ({"optimizer": {"params": {"lr": "1e-3"}}}, '"lr": "1e-3"'),
+        ({"train_batch_size": 32.0}, "train_batch_size 32.0. Give a whole number of at least 1"),
+        ({"train_batch_size": 0}, "train_batch_size 0. Give a whole number"),
+        ({"gradient_accumulation_steps": True}, "gradient_accumulation_steps true. Give a whole number"),
+        ({"train_micro_batch_size_per_gpu": [4]}, "train_micro_batch_size_per_gpu [4]. Give a whole number"),
+        ([1], "config.json is not a readable JSON file"),
+        ("text", "config.json is not a readable JSON file"),
+        (None, "config.json is not a readable JSON file"),
+    ],
+)
+def test_a_setting_that_is_no_number_is_named(tmp_path, config, text):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(train.UserError, match=re.escape(text)):
+        train.read_config(options(tmp_path, deepspeed_config=str(tmp_path / "config.json")), 2)
 
 
 def load_of_the_other_kind(folder):

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.system.launcher import RankError, launch
 from hpml_lab.core.system.placement import placement
 from hpml_lab.sharding import zero_memory
 from hpml_lab.sharding.experiments import zero_memory as experiments
@@ -248,6 +248,110 @@ def details():
 def test_the_details_of_both_classes():
     for found in launch(details, ranks=2):
         assert [name for name, holds in found.items() if not holds] == []
+
+
+class Kinds(nn.Module):
+    """A sparse embedding, a transposed, a complex and an empty parameter, and buffers that gloo cannot send as they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 3, sparse=True)
+        self.wave = nn.Parameter(torch.randn(2, 3, dtype=torch.complex64).t())
+        self.empty = nn.Parameter(torch.empty(0))
+        self.register_buffer("mask", torch.ones(2, dtype=torch.bool))
+        self.register_buffer("transposed", torch.zeros(2, 3).t())
+
+    def forward(self, rows):
+        return (self.table(rows).to(torch.complex64) @ self.wave).abs() + self.empty.sum()
+
+
+def many_kinds(modules):
+    """Parameters after two steps, of which the first leaves the embedding frozen: sharded, and alone on the whole batch."""
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    for on_all_ranks in (True, False):
+        torch.manual_seed(rank if on_all_ranks else 0)
+        net = Kinds()
+        net.mask.fill_(rank == 1)
+        model = FullyShardedDataParallel(net, modules=modules) if on_all_ranks else net
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rows = torch.arange(6)[rank::ranks] if on_all_ranks else torch.arange(6)
+        for step in range(2):
+            dict(net.named_parameters())["table.weight"].requires_grad_(step == 1)
+            optimizer.zero_grad()
+            model(rows).square().mean().backward()
+            if on_all_ranks:
+                model.finish_gradient_synchronization()
+            optimizer.step()
+        found.append(model.gather_full_params() if on_all_ranks else dict(net.named_parameters()))
+        found[-1]["mask"] = net.mask
+    return [{name: value.detach().clone() for name, value in each.items()} for each in found]
+
+
+@pytest.mark.parametrize("modules", [None, (nn.Linear,)])
+def test_sparse_complex_and_empty_parameters_train_sharded_as_in_one_process(modules):
+    for own, alone in launch(many_kinds, modules):
+        assert not own.pop("mask").any() and alone.pop("mask") is not None
+        for name, value in alone.items():
+            torch.testing.assert_close(own[name], value)
+
+
+def changed_in_mid_run(how):
+    net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    model = FullyShardedDataParallel(net)
+    model(torch.ones(2, 3)).sum().backward()
+    match how:
+        case "add":
+            net.append(nn.Linear(2, 2))
+        case "replace":
+            net[1].bias = nn.Parameter(torch.zeros(2))
+        case "convert":
+            net.double()
+    model(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("how, name", [("add", "2.weight"), ("replace", "1.bias"), ("convert", "0.weight")])
+def test_a_parameter_that_the_parts_do_not_know_is_named(how, name):
+    with pytest.raises(RankError, match=f"{name} was added, replaced or converted after FullyShardedDataParallel was made"):
+        launch(changed_in_mid_run, how)
+
+
+def different_networks():
+    FullyShardedDataParallel(nn.Linear(3, 2 + dist.get_rank()))
+
+
+def different_parameters():
+    ShardedOptimizer([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2 + dist.get_rank()))], torch.optim.SGD)
+
+
+def lbfgs():
+    ShardedOptimizer([nn.Parameter(torch.ones(2))], torch.optim.LBFGS)
+
+
+@pytest.mark.parametrize(
+    "function, text",
+    [
+        (different_networks, "Rank 1 has other parameters or buffers than rank 0, from weight on"),
+        (different_parameters, "Rank 1 has other parameters or buffers than rank 0, from tensor 1 of a group on"),
+        (lbfgs, "LBFGS searches along a line in all parameters"),
+    ],
+)
+def test_what_ranks_cannot_share_is_refused(function, text):
+    with pytest.raises(RankError, match=text):
+        launch(function)
+
+
+def frozen_since_its_gradient():
+    parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))]
+    optimizer = ShardedOptimizer(parameters, torch.optim.SGD, lr=0.5)
+    for parameter in parameters:
+        parameter.grad = torch.ones(2)
+        parameter.requires_grad_(False)
+    optimizer.step()
+    return [parameter.tolist() for parameter in parameters]
+
+
+def test_what_was_frozen_after_its_gradient_is_the_same_on_all_ranks():
+    assert launch(frozen_since_its_gradient) == [[[0.5, 0.5]] * 2] * 2
 
 
 @pytest.mark.parametrize(

@@ -72,13 +72,13 @@ def child_process(
 ) -> Iterator[Child]:
     """Run `target(connection, *arguments)` in a child process that has ended when the block is left, whatever happens in it.
 
-    method         "fork", "spawn" or "forkserver"; None takes the platform's default
+    method         "fork", "spawn" or "forkserver"; None takes `default_method()`
     context        a multiprocessing context instead of a method
     duplex         whether the child's connection can receive as well as send
     grace_seconds  how long the child may take to end by itself at the end of the block, before it is killed
     A process group that the child leads is killed with it.
     """
-    context = context or multiprocessing.get_context(method)
+    context = context or multiprocessing.get_context(method or default_method())
     # The tracker releases what killed processes held, such as semaphores. Started here, it stays out of the child's group; a
     # tracker that the child had to start would be killed with it.
     if hasattr(os, "killpg"):  # Windows needs no tracker and has none
@@ -99,6 +99,24 @@ def child_process(
         there.close()
         here.close()
         _end(child.process, grace_seconds)
+
+
+def default_method() -> str:
+    """The platform's start method, but "forkserver" in place of "fork" where autograd has threads in this process.
+
+    A fork does not inherit them, and torch refuses to compute gradients there.
+    """
+    method = multiprocessing.get_start_method()
+    return "forkserver" if method == "fork" and has_autograd_threads() else method
+
+
+def has_autograd_threads() -> bool:
+    """Whether autograd has started threads in this process, as far as Linux tells."""
+    for path in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            if path.read_text(encoding="utf-8", errors="replace").startswith("pt_autograd"):
+                return True
+    return False
 
 
 def _let_threads_rest() -> None:
@@ -179,7 +197,7 @@ def run_in_child(
     """Call `function(*arguments)` in a child process and report how it ended, after `deadline_seconds` at the latest.
 
     function  a function of a module (a start method other than fork finds it by its name)
-    method    "fork", "spawn" or "forkserver"; None takes the platform's default
+    method    "fork", "spawn" or "forkserver"; None takes `default_method()`
     The deadline starts when the function is called: the start of an interpreter and its imports do not count. The child leads
     a process group; when it has ended, or has been killed, so has everything that it started.
     """

@@ -19,6 +19,7 @@ Either way functions may be defined in a cell, and the ranks meet through a file
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import math
 import multiprocessing
@@ -38,9 +39,17 @@ import torch
 import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
-from hpml_lab.core.system.children import run_in_children, shield_children_from_sigint
+from hpml_lab.core.system.children import has_autograd_threads, run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
+from hpml_lab.core.system.rank_errors import (
+    RankError,
+    is_echo,
+    note_crashes,
+    note_failure,
+    note_place,
+    note_thread,
+    raise_first_failure,
+)
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
 ECHO_SECONDS = 0.3  # a rank that lost its connection reports so after this time: the end of the other rank comes first
@@ -59,14 +68,15 @@ def launch(
 
     device    "cpu" connects the ranks with gloo; "cuda" with NCCL, and rank r uses GPU r
     method    "fork", "forkserver" or "spawn"; None chooses as the module says
-    Each rank has its own copy of the arguments. Results come back as copies, tensors on the CPU.
+    Each rank has its own copy of the arguments. Results come back as copies, tensors on the CPU. The function finds itself in
+    a process group, which launch leaves after it, unless the function has left it itself by destroy_process_group.
 
     Raises RankError for the first rank that fails: with the text and the line of its exception, with the signal that killed
     it, or with the line at which it was when `deadline_seconds`, counted from the call of the function, were over. All ranks
     have ended when launch returns or raises, also if it is interrupted.
     """
     method, device = method or _method(), str(device)
-    _check(function, ranks, device, method, deadline_seconds)
+    _check(function, arguments, ranks, device, method, deadline_seconds)
     if method == "fork":
         with shield_children_from_sigint():  # an interrupt comes after the import: half of it would break torch for good
             # DDP and optimizers do at first use: once here, not in each rank, for seconds
@@ -89,16 +99,7 @@ def launch(
 def _method() -> str:
     if sys.platform != "linux":
         return "spawn"
-    return "forkserver" if torch.cuda.is_available() or _has_autograd_threads() else "fork"
-
-
-def _has_autograd_threads() -> bool:
-    """Whether autograd has started threads here: a fork cannot compute gradients then."""
-    for path in Path("/proc/self/task").glob("*/comm"):
-        with contextlib.suppress(OSError):  # a thread that ended meanwhile
-            if path.read_text(encoding="utf-8", errors="replace").startswith("pt_autograd"):
-                return True
-    return False
+    return "forkserver" if torch.cuda.is_available() or has_autograd_threads() else "fork"
 
 
 def _context(method: str) -> Any:
@@ -110,7 +111,9 @@ def _context(method: str) -> Any:
     return context
 
 
-def _check(function: Callable[..., Any], ranks: int, device: str, method: str, deadline_seconds: float) -> None:
+def _check(
+    function: Callable[..., Any], arguments: tuple, ranks: int, device: str, method: str, deadline_seconds: float
+) -> None:
     if not callable(function):
         raise LabError(f"{function!r} cannot be called.", "Hand over the function itself, then its arguments.")
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
@@ -135,6 +138,16 @@ def _check(function: Callable[..., Any], ranks: int, device: str, method: str, d
             raise LabError(f"NCCL needs a GPU for each of {ranks} ranks; torch sees {gpus} here.", 'Use device="cpu" (gloo).')
         if method == "fork":
             raise LabError("CUDA does not work in a fork of a process that may use it.", 'Use method="forkserver".')
+    with contextlib.suppress(ValueError, TypeError):  # not all that can be called has a signature
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            name = getattr(function, "__qualname__", repr(function))
+            raise LabError(
+                f"{name}{signature} cannot be called with the arguments given ({error}).",
+                "Give them after the function. A rank's number is not among them: dist.get_rank() knows it.",
+            ) from None
 
 
 def _pickler(method: str) -> ModuleType:
@@ -185,14 +198,15 @@ def _run_rank(
     folder: str, rank: int, ranks: int, device: str, deadline_seconds: float, pickler: str, call: tuple | bytes
 ) -> bytes:
     """Join the group, call the function, leave the group."""
-    watch = threading.Timer(0.9 * deadline_seconds, note_place, (Path(folder), rank, threading.get_ident()))
+    watch = threading.Timer(0.9 * deadline_seconds, note_thread, (Path(folder), rank, threading.get_ident()))
     watch.daemon = True
     watch.start()
+    note_crashes(Path(folder), rank)
     try:
         store = _join(folder, rank, ranks, device, deadline_seconds)
         function, arguments = _unpacked(call) if isinstance(call, bytes) else call
         result = _packed_result(function(*arguments), importlib.import_module(pickler))
-        _leave(store, rank, ranks)
+        _leave(store, Path(folder), rank, ranks)
     except Exception as error:
         note_failure(Path(folder), rank, error)
         if is_echo(str(error)):
@@ -212,7 +226,7 @@ def _join(folder: str, rank: int, ranks: int, device: str, deadline_seconds: flo
     if device == "cuda":
         torch.cuda.set_device(rank)
         options["device_id"] = torch.device("cuda", rank)
-    store = dist.FileStore(f"{folder}/store", ranks)
+    store = dist.FileStore(os.fsencode(f"{folder}/store"), ranks)  # as bytes: a folder's name need not be UTF-8
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
@@ -243,8 +257,11 @@ def _packed_result(value: Any, pickler: ModuleType) -> bytes:
         ) from error
 
 
-def _leave(store: dist.Store, rank: int, ranks: int) -> None:
+def _leave(store: dist.Store, folder: Path, rank: int, ranks: int) -> None:
     store.set(f"left {rank}", "")
-    with contextlib.suppress(RuntimeError):  # time is over: a rank is in a collective that this one did not call
+    try:
         store.wait([f"left {other}" for other in range(ranks)], timedelta(seconds=LEAVE_SECONDS))
-    dist.destroy_process_group()
+    except RuntimeError:  # time is over: a rank is in a collective that this one did not call, or called with other tensors
+        note_place(folder, rank, [])
+    if dist.is_initialized():  # the function may have left the group itself
+        dist.destroy_process_group()

@@ -19,7 +19,7 @@ depends on every row.
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _LazyNormBase
 
 from hpml_lab.core.system.errors import LabError
 
@@ -67,6 +67,8 @@ class SyncBatchNorm(_BatchNorm):
                 f"This SyncBatchNorm has {self.num_features} channels; the input has shape {tuple(x.shape)}.",
                 "Its second dimension is the channels: (samples, channels, …).",
             )
+        if not x.is_floating_point():
+            raise LabError(f"SyncBatchNorm normalizes floating-point numbers, not {x.dtype}.", "Convert the input: x.float().")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not (self.training and dist.is_initialized() and dist.get_world_size() > 1):
@@ -74,6 +76,11 @@ class SyncBatchNorm(_BatchNorm):
         self._check_input_dim(x)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # sums of many 16-bit numbers need more digits
         n, mean, squares = self._moments_of_all_ranks(wide)
+        if x.numel() < 2 * self.num_features and n < 2:  # in this order: a GPU is asked only where the share is that small
+            raise LabError(
+                f"All ranks together have {int(n)} values per channel, which have no variance.",
+                "Train with at least 2, or call eval().",
+            )
         if self.track_running_stats:
             self._update_running(mean, squares / (n - 1))
         y = (wide - _by_channel(mean, x)) * _by_channel(torch.rsqrt(squares / n + self.eps), x)
@@ -103,11 +110,14 @@ def _by_channel(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 def convert_batch_norm(module: nn.Module) -> nn.Module:
     """`module` with each batch norm in it replaced by a SyncBatchNorm that has the same parameters and buffers."""
-    if isinstance(module, _BatchNorm):
+    if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
+        if isinstance(module, _LazyNormBase):
+            raise LabError("A lazy batch norm has no number of channels yet.", "Give the network an input first.")
         options = dict(affine=module.affine, track_running_stats=module.track_running_stats)
         made = SyncBatchNorm(module.num_features, module.eps, module.momentum, **options).train(module.training)
         made._parameters, made._buffers = module._parameters, module._buffers
         return made
-    for name, child in module.named_children():
-        setattr(module, name, convert_batch_norm(child))
+    for name, child in module._modules.items():  # a layer under two names, too, which named_children() gives once
+        if child is not None:
+            module._modules[name] = convert_batch_norm(child)
     return module

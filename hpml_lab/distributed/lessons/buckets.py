@@ -72,14 +72,14 @@ class GradientBucket:
                 view.zero_()
                 self.flags[number] = 0
             elif parameter.grad is not view:  # after zero_grad() or for the first time
-                view.copy_(parameter.grad)
+                view.copy_(parameter.grad.to_dense())  # an embedding's may be sparse
                 parameter.grad = view
         self.buffer.mul_(scale)
 
     def hand_out(self) -> None:
         """After the sum: a parameter without a gradient gets the sum, if another rank had one."""
         for number, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
-            if parameter.grad is None and self.flags[number] > 0:
+            if parameter.grad is None and self.flags[number] != 0:
                 parameter.grad = view
         self.waits_for = set(self.parameters)
 

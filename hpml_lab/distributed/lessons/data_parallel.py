@@ -52,9 +52,12 @@ class ThreadedDataParallel:
         replicas, others = self.replicas[: len(parts)], self.replicas[1 : len(parts)]
         with self._stage("replicate"), torch.no_grad():
             for replica in others:
-                for own, source in zip(replica.parameters(), self.module.parameters(), strict=True):
+                for own, source in zip(replica.modules(), self.module.modules(), strict=True):
+                    own.training = source.training
+                for own, source in zip(_tensors(replica), _tensors(self.module), strict=True):
                     own.copy_(source)
                     own.grad = None
+                    own.requires_grad_(source.requires_grad)
         outputs = self._in_threads("forward", lambda replica, part: replica(part), replicas, parts)
         with self._stage("gather"):
             output = torch.cat([part.detach() for part in outputs]).requires_grad_()
@@ -64,11 +67,11 @@ class ThreadedDataParallel:
         with self._stage("reduce"):
             for replica in others:
                 for own, source in zip(self.module.parameters(), replica.parameters(), strict=True):
-                    own.grad += source.grad
-        weights = sum(parameter.nbytes for parameter in self.module.parameters()) * len(others)
-        moved = {"scatter": parts[1:], "gather": outputs[1:]}
+                    if source.grad is not None:  # neither frozen nor unused
+                        own.grad = source.grad if own.grad is None else own.grad.add_(source.grad)
+        moved = {"scatter": parts[1:], "gather": outputs[1:], "replicate": _tensors(self.module) * len(others)}
         self.copied = {stage: sum(part.nbytes for part in there) for stage, there in moved.items()}
-        self.copied |= {"replicate": weights, "reduce": weights}
+        self.copied["reduce"] = sum(own.nbytes for own in self.module.parameters() if own.grad is not None) * len(others)
         return value.detach()
 
     def _in_threads(self, stage: str, work: Callable, *arguments: list) -> list:
@@ -84,6 +87,10 @@ class ThreadedDataParallel:
 
     def _stage(self, name: str, lane: str = MAIN) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext() if self.spans is None else span(self.spans, lane, name)
+
+
+def _tensors(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
 
 
 def _backward(output: torch.Tensor, gradient: torch.Tensor) -> None:

@@ -16,6 +16,7 @@ from torch import distributed as dist
 from torch import nn
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.same_network import check_same_on_all_ranks, take_from_rank_0
 from hpml_lab.distributed.lessons.buckets import GradientBucket, assign_buckets
 
 start_all_reduce = partial(dist.all_reduce, async_op=True)
@@ -32,7 +33,8 @@ class OverlappingDDP(nn.Module):
     bucket_mb   a bucket is sent when it holds this many MiB; smaller buckets start earlier, and each costs a latency
     all_reduce  (flat tensor) starts to sum it over ranks and returns a handle with wait()
     All ranks start with the parameters and buffers of rank 0. Tied, frozen and unused parameters work: a tied one is sent
-    once, a frozen one never, and one that no rank has used keeps `grad` None. Buffers, such as the running statistics of
+    once, a frozen one never, and one that no rank has used keeps `grad` None. A sparse gradient becomes dense. What trains is
+    decided here: a parameter that is unfrozen, added or replaced later is an error. Buffers, such as the running statistics of
     batch norm, are not synchronized afterwards.
     """
 
@@ -41,8 +43,8 @@ class OverlappingDDP(nn.Module):
     ) -> None:
         super().__init__()
         self.module, self._all_reduce = module, all_reduce
-        _check_same_on_all_ranks(module)
-        _take_from_rank_0(module)
+        check_same_on_all_ranks(chain(module.named_parameters(), module.named_buffers()))
+        take_from_rank_0(chain(module.parameters(), module.buffers()))
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]  # a tied one is listed once
         self.buckets = [GradientBucket([trained[i] for i in numbers]) for numbers in assign_buckets(trained, bucket_mb)]
         self._under_way: list[Any] = []  # handles of the buckets that were sent: the first ones, in order
@@ -53,6 +55,7 @@ class OverlappingDDP(nn.Module):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         return self.module(*inputs, **options)
 
+    @torch.no_grad()  # backward(create_graph=True) would record what happens here
     def _gradient_is_ready(self, bucket: GradientBucket, parameter: nn.Parameter) -> None:
         """Called in the backward pass for each parameter; a tied one is ready when all its uses have contributed."""
         if parameter not in bucket.waits_for:
@@ -73,6 +76,7 @@ class OverlappingDDP(nn.Module):
     @torch.no_grad()
     def finish_gradient_synchronization(self) -> None:
         """Send what is left, which are the buckets with unused parameters, and wait until all sums have arrived."""
+        self._check_that_all_are_sent()
         while len(self._under_way) < len(self.buckets):
             self._send_next()
         for bucket, handle in zip(self.buckets, self._under_way, strict=True):
@@ -80,22 +84,16 @@ class OverlappingDDP(nn.Module):
             bucket.hand_out()
         self._under_way.clear()
 
-
-def _check_same_on_all_ranks(module: nn.Module) -> None:
-    """Raise LabError on every rank if the ranks' networks have different parameters: their messages would not match."""
-    own = [(name, tuple(parameter.shape), parameter.requires_grad) for name, parameter in module.named_parameters()]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, own)
-    for rank, other in enumerate(found):
-        if other != found[0]:
-            first = next((name for (name, *a), b in zip(found[0], other, strict=False) if (name, *a) != b), "its end")
-            raise LabError(
-                f"Rank {rank} has other parameters than rank 0, from {first} on.", "Build the same network on every rank."
-            )
-
-
-def _take_from_rank_0(module: nn.Module) -> None:
-    for tensor in chain(module.parameters(), module.buffers()):
-        dense = tensor.detach().contiguous()
-        dist.broadcast(dense, src=0)
-        tensor.detach().copy_(dense)
+    def _check_that_all_are_sent(self) -> None:
+        """Raise LabError for a parameter whose gradient would stay this rank's own, so that the ranks would drift apart."""
+        kinds = {parameter: bucket.buffer for bucket in self.buckets for parameter in bucket.parameters}
+        for name, parameter in self.module.named_parameters():
+            sent = kinds.get(parameter, parameter)
+            if parameter.requires_grad and (
+                sent is parameter or (sent.dtype, sent.device) != (parameter.dtype, parameter.device)
+            ):
+                how = "unfrozen, added or replaced" if sent is parameter else "converted or moved"
+                raise LabError(
+                    f"{name} was {how} after OverlappingDDP was made, and its gradient is not averaged.",
+                    "Make the network as it shall train first, or wrap it anew.",
+                )

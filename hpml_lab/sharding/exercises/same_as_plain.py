@@ -8,7 +8,7 @@ from typing import Any
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.same import plain
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.sharding.tools.deepspeed_config import Hyperparameters, meaning_of
+from hpml_lab.sharding.tools.deepspeed_config import Hyperparameters, WrongType, meaning_of
 
 NOTEBOOK = "14_sharding"
 RANKS, STEPS = 2, 300
@@ -56,10 +56,10 @@ def judge_same_as_plain(answer: Any) -> None:
         raise Mistake("only-the-changes", "Give the whole JSON, not only what changes: DeepSpeed reads one file.")
     try:
         meant = meaning_of(config, RANKS)
+    except WrongType as error:
+        raise Mistake("wrong-type", f"One of the values has a type that DeepSpeed cannot read. {error}") from error
     except LabError as error:
         raise Mistake("refused", str(error)) from error
-    except (TypeError, ValueError) as error:
-        raise Mistake("wrong-type", f"One of the values has a type that DeepSpeed cannot read: {error}") from error
     config = json.loads(config) if isinstance(config, str) else config
     if meant.batch != BATCH:
         _judge_batch(meant)

@@ -19,6 +19,9 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import TensorWeakRef
 
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.same_network import check_same_on_all_ranks, take_from_rank_0
+
 IN_FLIGHT = 1  # reduce-scatters while the backward pass goes on: each keeps a whole gradient alive
 
 
@@ -31,9 +34,7 @@ class Shard:
         is_float = parameter.is_floating_point()
         self.dtype = compute_dtype if compute_dtype and is_float else parameter.dtype
         master = torch.promote_types(parameter.dtype, torch.float32) if is_float else parameter.dtype
-        whole = parameter.detach().contiguous()
-        dist.broadcast(whole, src=0)  # every rank starts from rank 0's numbers
-        own = self._padded(whole.to(master)).view(self.ranks, self.size)[self.rank].clone()
+        own = self._padded(parameter.detach().to(master)).view(self.ranks, self.size)[self.rank].clone()
         self.part = nn.Parameter(own, requires_grad=parameter.requires_grad)
 
     def _padded(self, whole: torch.Tensor) -> torch.Tensor:
@@ -48,7 +49,7 @@ class Shard:
     def reduce(self, gradient: torch.Tensor) -> tuple[dist.Work, torch.Tensor]:
         """Start to sum the ranks' gradients into the rank's own part of the mean."""
         part = torch.empty_like(self.part)
-        whole = self._padded(gradient.to(part.dtype) / self.ranks)
+        whole = self._padded(gradient.to_dense().to(part.dtype) / self.ranks)  # an embedding's may be sparse
         return dist.reduce_scatter_tensor(part, whole, async_op=True), part
 
 
@@ -75,7 +76,8 @@ class FullyShardedDataParallel(nn.Module):
     compute_dtype  in which the layers compute and the parameters travel; None: as the module has them
     modules        types of the layers whose parameters are cut, such as (nn.Linear, nn.Embedding); None: all. The others' stay
                    whole on every rank, in their own dtype, and get the mean of the ranks' gradients
-    Every rank runs the same layers in the same order, because each layer's gather needs all ranks.
+    Every rank runs the same layers in the same order, because each layer's gather needs all ranks. Parameters may be frozen and
+    unfrozen later; one that is added, replaced or converted later is an error.
     """
 
     def __init__(
@@ -88,8 +90,8 @@ class FullyShardedDataParallel(nn.Module):
         chosen = [child for child in module.modules() if modules is None or isinstance(child, modules)]
         cut = {parameter for child in chosen for parameter in child.parameters(recurse=False)}
         self._kept = [parameter for parameter in module.parameters() if parameter not in cut]
-        for tensor in [*module.buffers(), *self._kept]:
-            dist.broadcast(tensor.detach(), src=0)
+        check_same_on_all_ranks([*module.named_parameters(), *module.named_buffers()])
+        take_from_rank_0([*module.buffers(), *module.parameters()])
         # In the module's order, which is the same on all ranks; a tied parameter once.
         shards = {parameter: Shard(parameter, compute_dtype) for parameter in module.parameters() if parameter in cut}
         for child in module.modules():
@@ -98,14 +100,25 @@ class FullyShardedDataParallel(nn.Module):
             child._parameters.update({name: shard.part for name, shard in own.items()})
             child.__class__ = _gathering(type(child), tuple(own))
             child.register_forward_hook(_drop)
+        self._kinds = {parameter: (parameter.dtype, parameter.device) for parameter in module.parameters()}
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
+        self._check_parameters()
         _drop(self.module)
         if self.compute_dtype is not None:
             cast = lambda x: x.to(self.compute_dtype) if x.is_floating_point() else x  # noqa: E731
             inputs, options = tree_map_only(torch.Tensor, cast, (inputs, options))
         with torch.autograd.graph.saved_tensors_hooks(self._save, self._load):
             return self.module(*inputs, **options)
+
+    def _check_parameters(self) -> None:
+        """Raise LabError for a parameter that no rank knows of, or that has another dtype than the parts had."""
+        for name, parameter in self.module.named_parameters():
+            if self._kinds.get(parameter) != (parameter.dtype, parameter.device):
+                raise LabError(
+                    f"{name} was added, replaced or converted after FullyShardedDataParallel was made.",
+                    "Make the network as it shall train first.",
+                )
 
     def whole(self, shard: Shard) -> torch.Tensor:
         """The whole parameter, with a gradient that flows to the part."""
@@ -137,7 +150,8 @@ class FullyShardedDataParallel(nn.Module):
         dist.all_reduce(used)  # a rank that did not use a parameter takes part with zeros, unless none has used it
         for parameter, ranks in zip(trained, used.tolist(), strict=True):
             if ranks:
-                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
+                gradient = gradient.contiguous()
                 dist.all_reduce(gradient)
                 parameter.grad = gradient / dist.get_world_size()
 

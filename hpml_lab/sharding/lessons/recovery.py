@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -58,17 +59,17 @@ class Snapshots:
     """The snapshots of a run in one folder, of which the newest `keep` stay."""
 
     def __init__(self, folder: Path | str, keep: int = 2) -> None:
-        if keep < 2:
-            raise LabError(f"keep={keep} leaves nothing to go back to if the newest snapshot is damaged.", "Keep at least 2.")
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 2:
+            raise LabError(f"keep={keep!r} leaves nothing to go back to if the newest snapshot is damaged.", "Keep at least 2.")
         self.folder, self.keep = Path(folder), keep
 
     def files(self) -> list[Path]:
         """All files with the name of a snapshot, newest first."""
         found = [path for path in self.folder.glob("step*.pt") if _NAME.fullmatch(path.name)]
-        return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]), reverse=True)
+        return sorted(found, key=lambda path: (_step(path), _written(path)), reverse=True)
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Write the state after `step`, completely or not at all. One rank calls this.
+        """Write the state after `step`, completely or not at all, in place of one of the same step. One rank calls this.
 
         Raises LabError if `step` is not a whole number of at least 0, or the state holds other objects than newest() reads.
         """
@@ -76,7 +77,9 @@ class Snapshots:
             raise LabError(f"step={step!r} is not a number of steps.", "Use a whole number of at least 0.")
         content = snapshot_bytes(state)
         path = atomic_write(self.folder / f"step{step:06d}-{_digest(content)}.pt", content)
-        for leftover in [*[file for file in self.files() if file != path][self.keep - 1 :], *self.folder.glob(".step*.part")]:
+        others = [file for file in self.files() if file != path]
+        again, before = [file for file in others if _step(file) == step], [file for file in others if _step(file) != step]
+        for leftover in [*again, *before[self.keep - 1 :], *self.folder.glob(".step*.part")]:
             with contextlib.suppress(OSError):  # a folder, which is not ours to remove
                 leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
         return path
@@ -85,12 +88,22 @@ class Snapshots:
         """The newest whole snapshot, or None if there is none. Every rank calls this, and all read the same file."""
         damaged = []
         for path in self.files():
-            step, digest = _NAME.fullmatch(path.name).groups()
-            state = _read(path, digest)
+            state = _read(path, _NAME.fullmatch(path.name)[2])
             if state is not None:
-                return Snapshot(int(step), state, path, tuple(damaged))
+                return Snapshot(_step(path), state, path, tuple(damaged))
             damaged.append(path.name)
         return None
+
+
+def _step(path: Path) -> int:
+    return int(_NAME.fullmatch(path.name)[1])
+
+
+def _written(path: Path) -> int:
+    """When a file was written. It orders two of one step, of which the writer that was killed did not remove the older."""
+    with contextlib.suppress(OSError):  # gone meanwhile
+        return path.lstat().st_mtime_ns
+    return 0
 
 
 def _read(path: Path, digest: str) -> dict[str, Any] | None:
@@ -107,26 +120,74 @@ def _read(path: Path, digest: str) -> dict[str, Any] | None:
 
 def snapshot_bytes(state: Mapping[str, Any]) -> bytes:
     """The state as torch.save writes it. Raises LabError for what torch.load(weights_only=True) would refuse to read."""
-    refused = [name for name, value in state.items() if not _readable(value)]
-    if refused:
+    if not isinstance(state, Mapping):
+        raise LabError(f"The state is a {_kind(state)}.", 'Give a dictionary of states, such as {"net": net.state_dict()}.')
+    content = _readable(dict(state))
+    if content is None:
+        place, value = _unreadable(dict(state), "")
         raise LabError(
-            f"A snapshot holds tensors, numbers, texts, lists and dictionaries; {refused[0]} is another kind of object.",
-            "Save its state: state_dict() of a module, an optimizer or a schedule, get_state() of a generator.",
+            f"A snapshot holds tensors, numbers, texts, lists and dictionaries; {place or 'the whole'} is a {_kind(value)}.",
+            _instead(value, place),
         )
-    content = io.BytesIO()
-    torch.save(dict(state), content)
-    return content.getvalue()
+    return content
 
 
-def _readable(value: Any) -> bool:
+def _readable(value: Any) -> bytes | None:
+    """`value` as torch.save writes it; None if that cannot be written, or read with weights_only=True."""
     content = io.BytesIO()
     try:
         torch.save(value, content)
         content.seek(0)
-        torch.load(content, weights_only=True)
-    except (pickle.PicklingError, pickle.UnpicklingError, AttributeError, TypeError):
-        return False
-    return True
+        torch.load(content, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception:  # an object of a reader's class can raise anything when it is pickled
+        return None
+    return content.getvalue()
+
+
+def _unreadable(value: Any, place: str, around: tuple[Any, ...] = ()) -> tuple[str, Any]:
+    """Of a value that cannot be read the innermost part that cannot, and its place, such as losses['best'][0]."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts = [(f"the key {key!r}" + f" of {place}" * bool(place), key) for key in value]
+        parts += [(f"{place}[{key!r}]" if place else str(key), part) for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(f"{place}[{number}]", part) for number, part in enumerate(value)]
+    elif isinstance(value, set | frozenset):
+        parts = [(f"an element of {place}", part) for part in value]
+    for inner, part in parts:
+        if _readable(part) is None and not any(part is outer for outer in (*around, value)):
+            return _unreadable(part, inner, (*around, value))
+    return place, value
+
+
+def _instead(value: Any, place: str) -> str:
+    """What to save in place of a value that a snapshot cannot hold."""
+    match value:
+        case np.ndarray():
+            save = f"torch.from_numpy({place})" if value.dtype.kind in "biufc" else f"{place}.tolist()"
+        case np.generic():
+            kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+            save = f"{kinds.get(value.dtype.kind, str).__name__}({place})"
+        case np.random.Generator():
+            save = f"{place}.bit_generator.state"
+        case torch.Generator():
+            save = f"{place}.get_state()"
+        case Path():
+            save = f"str({place})"
+        case dict() | list() | tuple() | set():
+            save = f"{next(kind for kind in (dict, list, tuple, set) if isinstance(value, kind)).__name__}({place})"
+        case _ if hasattr(value, "state_dict"):
+            save = f"its state, {place}.state_dict()"
+        case _:
+            save = "numbers, tensors or texts from which it can be made again"
+    return f"Save {save}."
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _digest(content: bytes) -> str:

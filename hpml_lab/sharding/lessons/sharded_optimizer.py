@@ -14,21 +14,27 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.same_network import check_same_on_all_ranks
+
 
 class ShardedOptimizer(torch.optim.Optimizer):
     """`optimizer_class(params, **options)`, its state partitioned among the ranks.
 
     params           tensors, named tensors or groups, the same on every rank and in the same order
-    optimizer_class  any class of torch.optim; `options` are its own
+    optimizer_class  any class of torch.optim but LBFGS; `options` are its own
     `param_groups` hold all parameters, so that schedulers work as usual; `state` holds those of this rank's share.
     """
 
     def __init__(self, params: Any, optimizer_class: Callable[..., torch.optim.Optimizer], **options: Any) -> None:
+        check_same_on_all_ranks([])
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.owner: dict[torch.Tensor, int] = {}
         self._elements = [0] * self.ranks  # that train, by rank
         self.local = optimizer_class([{"params": []}], **options)  # an empty group, for the checks and the defaults
         self.local.param_groups.clear()
+        if isinstance(self.local, torch.optim.LBFGS):
+            raise LabError("LBFGS searches along a line in all parameters, which no rank updates alone.", "Use it unsharded.")
         super().__init__(params, self.local.defaults)
         self.state = self.local.state
 
@@ -36,6 +42,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Add parameters, and share them out: each tensor, the largest first, goes to the rank that has least."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        check_same_on_all_ranks([(f"tensor {number} of a group", tensor) for number, tensor in enumerate(group["params"])])
         for parameter in sorted(group["params"], key=lambda parameter: -parameter.numel()):
             owner = min(range(self.ranks), key=self._elements.__getitem__)
             self.owner[parameter] = owner
@@ -55,7 +62,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         sent = [
             dist.broadcast(parameter.detach(), src=owner, async_op=True)
             for parameter, owner in self.owner.items()
-            if parameter.requires_grad
+            if parameter.requires_grad or parameter.grad is not None  # frozen since its gradient was computed
         ]
         for work in sent:
             work.wait()

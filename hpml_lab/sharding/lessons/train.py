@@ -5,10 +5,9 @@
     deepspeed --num_accelerators 2 train.py --deepspeed_config deepspeed.json   two ranks, with what the JSON says
     sbatch train.slurm                                                          srun torchrun on several machines
 
-Every rank runs this file. A batch counts the samples of all ranks, so that their number changes the speed and not what is
-learned. A run that is started again goes on from its newest whole snapshot as if nothing had happened; SIGTERM saves one. All
-machines must see its folder. For your own work replace the functions `make_…`, `loss_of` and `score_of`. Only torch is needed,
-scikit-learn for these data, and DeepSpeed for a JSON.
+Every rank runs this file. A batch counts the samples of all ranks: their number changes the speed, not what is learned. A run
+that is started again goes on from its newest whole snapshot; SIGTERM saves one. All machines must see its folder. For your own
+work replace `make_…`, `loss_of` and `score_of`. torch is needed, scikit-learn for these data, and DeepSpeed for a JSON.
 """
 
 import argparse
@@ -18,6 +17,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -43,8 +43,8 @@ class UserError(Exception):
 
 
 def make_model() -> nn.Module:
-    # A batch norm normalizes over a rank's share of the batch, and rank 0's running statistics are tested and saved, as usual.
-    # On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) does it over the whole batch, for more traffic.
+    # A batch norm normalizes over a rank's share of the batch; on GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) does it
+    # over the whole, for more traffic. Rank 0's running statistics are tested and saved.
     torch.manual_seed(0)  # all ranks start with the same weights
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
@@ -111,11 +111,7 @@ class Engine(nn.parallel.DistributedDataParallel):
 
 
 def prepare_deepspeed(device: torch.device, extensions: Path) -> None:
-    """Import DeepSpeed before `connect`, so that it compiles nothing at the start, and no file of an earlier run can stop it.
-
-    On a CPU it would compile `deepspeed_shm_comm` for a minute, in vain. A killed run leaves a `lock` in a folder that all runs
-    share, for which later ones wait forever. So what is compiled goes to a folder of this run, and each rank removes its locks.
-    """
+    """Import DeepSpeed, but compile no `deepspeed_shm_comm` on a CPU, and wait for no `lock` of a run that was killed."""
     os.environ |= {"DS_ACCELERATOR": device.type, "TORCH_EXTENSIONS_DIR": str(extensions / socket.gethostname())}
     import deepspeed.ops
 
@@ -154,18 +150,15 @@ def evaluate(engine: Any, test_set: Any, batch: int, device: torch.device) -> fl
     engine.eval()
     scores = [score_of(engine(x.to(device)), y.to(device)) for x, y in loader]
     engine.train()
-    own = len(range(dist.get_rank(), len(test_set), dist.get_world_size()))
-    total = torch.cat(scores)[:own].sum(dtype=torch.float64)
+    total = torch.cat(scores)[: len(range(dist.get_rank(), len(test_set), dist.get_world_size()))].sum(dtype=torch.float64)
     dist.all_reduce(total)
     return total.item() / len(test_set)
 
 
 def all_weights(engine: Any) -> dict[str, torch.Tensor]:
     """The model's state_dict on every rank; all take part, because in ZeRO's stage 3 each has only a part of each weight."""
-    gathered: Any = contextlib.nullcontext()
-    if not isinstance(engine, Engine):
-        gathered = sys.modules["deepspeed"].zero.GatheredParameters(list(engine.module.parameters()))
-    with gathered:
+    whole = contextlib.nullcontext if isinstance(engine, Engine) else sys.modules["deepspeed"].zero.GatheredParameters
+    with whole(list(engine.module.parameters())):
         return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}
 
 
@@ -191,8 +184,7 @@ def seed(step: int) -> None:
 
 def save_snapshot(engine: Any, folder: Path, step: int) -> None:
     """Write a folder `step-…` whole or not at all, by writing it under another name first. Two are kept."""
-    path = folder / f"step-{step:08d}"
-    part = path.with_suffix(".part")
+    path, part = (folder / f"step-{step:08d}{end}" for end in ("", ".part"))
     if dist.get_rank() == 0:
         shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while it wrote
     dist.barrier()
@@ -220,9 +212,11 @@ def load_snapshot(engine: Any, folder: Path) -> int:
 
 
 def is_whole(snapshot: Path) -> bool:
-    """True if all its files can be read to the end: torch.save writes zip archives, which carry checksums."""
+    """True if all its files can be read: torch.save writes zip archives, which carry checksums of all but their directory."""
     with contextlib.suppress(Exception):  # a damaged archive raises anything, from BadZipFile to UnicodeDecodeError
-        if (files := list(snapshot.glob("*.pt"))) and all(zipfile.ZipFile(file).testzip() is None for file in files):
+        plain = (snapshot / "state.pt").exists()  # DeepSpeed loads its own files, which hold objects, in the other way
+        files = {file: torch.load(file, "cpu", weights_only=plain, mmap=True) for file in snapshot.glob("*.pt")}
+        if files and all(zipfile.ZipFile(file).testzip() is None for file in files):
             return True
     log.warning("%s is damaged: the one before it is used", snapshot)
     return False
@@ -234,28 +228,22 @@ def choose_device(wanted: str) -> torch.device:
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if wanted == "cuda" and gpus < local_ranks:
         raise UserError(f"NCCL needs a GPU for each of {local_ranks} ranks here, and torch sees {gpus}. Use --device cpu.")
-    if wanted == "cpu" or gpus < local_ranks:
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    return torch.device("cpu" if wanted == "cpu" or gpus < local_ranks else f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
 
 
 def connect(device: torch.device) -> None:
     """Connect the ranks, by NCCL or gloo. A script that no launcher started is a group of one."""
-    options: dict[str, Any] = {"backend": "gloo"}
+    options: dict[str, Any] = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        options = {"backend": "nccl", "device_id": device}
     if "RANK" not in os.environ:
         options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(timeout=timedelta(minutes=5), **options)
 
 
 def leave(with_deepspeed: bool) -> None:
-    """Leave the group when all ranks are done. Gloo's threads end with it, if nothing else holds it.
-
-    A thread that still holds a tensor when Python ends aborts the process (pytorch issue 190489). An engine holds the group, as
-    does a module that is imported later, in a default argument: torch.distributed.nn, which DDP imports, and DeepSpeed.
-    """
+    """Leave the group when all ranks are done, before Python ends: threads of gloo that still run then abort the process."""
+    # They run while anything holds the group: an engine, or a default argument of a module imported after `connect`.
     dist.barrier()
     gc.collect()  # parts of DeepSpeed's engine refer to each other
     (sys.modules["deepspeed.comm"] if with_deepspeed else dist).destroy_process_group()
@@ -265,9 +253,15 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
     """The JSON for DeepSpeed, in which the options stand for what it omits; without a JSON only the options."""
     path = options.deepspeed_config
     try:
-        config = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    except (OSError, ValueError) as error:
+        text = Path(path).read_text(encoding="utf-8") if path else "{}"
+        config = {**json.loads(text)}
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
+    if wrong := re.search(r'"\w+"\s*:\s*\[?\s*"(auto|[-+\d.][-+\d.eE]*)"', text):
+        raise UserError(f'{path} has {wrong[0]}. "auto" is for a trainer to fill in: give a number, without quotes.')
+    for name in {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"} & config.keys():
+        if config[name] is not None and (type(config[name]) is not int or config[name] < 1):
+            raise UserError(f"{path} has {name} {json.dumps(config[name])}. Give a whole number of at least 1.")
     config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})
     micro, batch = (config.get("train_micro_batch_size_per_gpu") or 0) * ranks, config.get("train_batch_size") or 0
     parts = config.setdefault("gradient_accumulation_steps", micro and batch // micro or options.accumulate)
@@ -281,8 +275,11 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
 def train(options: argparse.Namespace, device: torch.device) -> int:
     """Train, test and save; return the exit code: 0, or after SIGTERM the conventional 143."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    handlers = [logging.FileHandler(options.folder / f"rank{rank}.log"), *([logging.StreamHandler()] if rank == 0 else [])]
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        handlers = [logging.FileHandler(options.folder / f"rank{rank}.log"), *([logging.StreamHandler()] if rank == 0 else [])]
+    except OSError as error:
+        raise UserError(f"--folder {options.folder} cannot be used ({error.strerror}). Choose another.") from None
     logging.basicConfig(format=f"%(asctime)s rank {rank}: %(message)s", handlers=handlers, force=True)
     log.setLevel(logging.INFO)
     config = read_config(options, ranks)
@@ -321,7 +318,7 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Train a small network on handwritten digits, on any number of ranks.")
+    parser = argparse.ArgumentParser(description="Train a network on digits, on any number of ranks.", exit_on_error=False)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64, help="samples a step, over all ranks")
     parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="micro-batches a step, to save memory")
@@ -331,14 +328,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--deepspeed_config", metavar="JSON", help="train with DeepSpeed")
     parser.add_argument("--local_rank", type=int, help="passed by DeepSpeed's launcher; LOCAL_RANK says the same")
-    options = parser.parse_args(arguments)
     try:
+        options = parser.parse_args(arguments)
+        for name, least in {"steps": 0, "batch": 1, "accumulate": 1, "save_every": 1}.items():
+            if (number := getattr(options, name)) < least:
+                raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least {least}.")
         device = choose_device(options.device)
         if options.deepspeed_config:
             prepare_deepspeed(device, options.folder / "extensions")
         connect(device)
         code = train(options, device)
-    except UserError as error:
+    except (UserError, argparse.ArgumentError) as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"train.py: {error}", file=sys.stderr)
         return 2

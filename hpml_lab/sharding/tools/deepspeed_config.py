@@ -10,7 +10,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
@@ -25,6 +25,10 @@ LECTURE_JSON: dict[str, Any] = {
 }
 HALF = ("fp16", "bf16", "bfloat16", "torch_autocast")  # blocks that make DeepSpeed compute in 16 bits
 CLIP_BY_DEFAULT = 1.0  # since 2026 (DeepSpeed's pull request 8068); before, the default was not to clip
+
+
+class WrongType(LabError):
+    """A setting is not of the type that DeepSpeed reads, such as a text in place of a number."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +69,26 @@ class Hyperparameters:
 def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparameters:
     """Read a JSON, as text or as a dictionary. LabError for one that DeepSpeed refuses, or that this function cannot read."""
     config = _dictionary(config)
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+        raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     batch, parts = _batch(config, ranks)
     optimizer = _block(config, "optimizer")
     params = _block(optimizer, "params")
-    name = str(optimizer.get("type", "none given"))
+    name = str(optimizer.get("type") or "none given")
     if name.lower() in ("adam", "adamw"):
         name = "AdamW" if name.lower() == "adamw" or params.get("adam_w_mode", True) else "Adam"
     decay = 0.01 if name == "AdamW" and params.get("torch_adam") else 0.0  # torch's own AdamW decays by default
-    lr = float(params.get("lr", 1e-3))
+    lr = _number(params, "lr", 1e-3)
     return Hyperparameters(
         batch=batch,
         parts=parts,
         optimizer=name,
         lr=lr,
-        betas=tuple(float(beta) for beta in params.get("betas", (0.9, 0.999))),
-        eps=float(params.get("eps", 1e-8)),
-        weight_decay=float(params.get("weight_decay", decay)),
-        clip_norm=float(config.get("gradient_clipping", CLIP_BY_DEFAULT)),
-        dtype=next((name for name in HALF if _block(config, name).get("enabled")), "fp32"),
+        betas=_betas(params),
+        eps=_number(params, "eps", 1e-8),
+        weight_decay=_number(params, "weight_decay", decay),
+        clip_norm=_number(config, "gradient_clipping", CLIP_BY_DEFAULT),
+        dtype=next((name for name in HALF if _enabled(config, name)), "fp32"),
         warm_up=_warm_up(config, lr),
     )
 
@@ -121,12 +127,41 @@ def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return block
 
 
+def _number(block: Mapping[str, Any], name: str, default: Any, whole: bool = False) -> Any:
+    """A setting that has to be a number; `whole`: and an integer."""
+    value = block.get(name, default)
+    if value == "auto":
+        raise WrongType(f'{name!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give a number.')
+    # As a float false is 0.0, which DeepSpeed accepts, too.
+    if (whole and isinstance(value, bool)) or not isinstance(value, int if whole else int | float) or not isfinite(value):
+        kind = "a whole number" if whole else "a number"
+        raise WrongType(f"{name!r} is {value!r} in this JSON, not {kind}.", "Give it without quotes, or leave it out.")
+    return value if whole else float(value)
+
+
+def _betas(params: Mapping[str, Any]) -> tuple[float, ...]:
+    betas = params.get("betas", (0.9, 0.999))
+    if isinstance(betas, str):
+        _number(params, "betas", None)
+    if not isinstance(betas, list | tuple) or len(betas) != 2:
+        raise WrongType(f"'betas' is {betas!r} in this JSON, not two numbers.", "Give a list, such as [0.9, 0.999].")
+    return tuple(_number({"betas": beta}, "betas", None) for beta in betas)
+
+
+def _enabled(config: Mapping[str, Any], name: str) -> bool:
+    enabled = _block(config, name).get("enabled", False)
+    if not isinstance(enabled, bool):
+        fix = '"auto" is for a trainer to fill in: give' if enabled == "auto" else "Give"
+        raise WrongType(f"'enabled' of {name!r} is {enabled!r} in this JSON.", f"{fix} true or false, without quotes.")
+    return enabled
+
+
 def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     """Samples a step over all ranks, and micro-batches of a rank: batch = micro-batch · parts · ranks."""
     names = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
     batch, micro, parts = (config.get(name) for name in names)
     for name, number in zip(names, (batch, micro, parts), strict=True):
-        if number is not None and number < 1:
+        if number is not None and _number(config, name, None, whole=True) < 1:
             raise LabError(f"{name!r} is {number} in this JSON.", "Give at least 1, or leave it out.")
     if batch is None and micro is None:
         raise LabError("This JSON gives no batch size.", 'Give "train_batch_size", which counts the samples of all ranks.')
@@ -151,7 +186,7 @@ def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, s
     if scheduler["type"] != "WarmupLR":
         raise LabError(f"The scheduler {scheduler['type']!r} is not read here.", "Use WarmupLR, or leave the scheduler out.")
     params = _block(scheduler, "params")
-    high = params.get("warmup_max_lr")
+    high = lr if params.get("warmup_max_lr") is None else _number(params, "warmup_max_lr", lr)
     kind = "linear" if params.get("warmup_type") == "linear" else "log"
-    steps = max(2, params.get("warmup_num_steps", 1000))
-    return float(params.get("warmup_min_lr", 0.0)), float(lr if high is None else high), steps, kind
+    steps = max(2, _number(params, "warmup_num_steps", 1000))
+    return _number(params, "warmup_min_lr", 0.0), high, steps, kind
