@@ -33,6 +33,14 @@ def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+def test_a_package_that_does_not_load_is_one_line(monkeypatch, capfd):
+    for name in ("psutil", "hpml_lab.profilers.monitor"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert main(["monitor", "--", "true"]) == 1
+    assert "hpml-lab: a package does not load here (import of psutil halted" in capfd.readouterr().err
+
+
 def test_the_table_counts_the_command_and_what_it_starts(capfd):
     nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}]); sys.exit(7)"
     assert run("--", sys.executable, "-c", nested) == 7
