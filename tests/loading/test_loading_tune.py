@@ -15,9 +15,10 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
+from hpml_lab.loading.tools.search import loader_options
 from hpml_lab.loading.tools.training_state import trained_by
 from hpml_lab.loading.tools.trials import LoaderTrial, Trials
-from hpml_lab.loading.tools.tuner import Tuned, loader_options, tune
+from hpml_lab.loading.tools.tuner import Tuned, tune
 
 
 class UnevenCost(KnownCost):
@@ -125,10 +126,19 @@ def test_trials_do_not_begin_after_the_budget():
 
 
 def test_trials_read_other_samples_as_long_as_there_are_any():
-    run = Trials(KnownCost(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
-    first, second = run._samples(24), run._samples(24)
-    assert len(set(first) | set(second)) == 48
-    assert len(set(run._samples(64))) == 64, "then they come round again"
+    seen = []
+
+    class Seen(KnownCost):
+        def __getitem__(self, index):
+            seen.append(index)
+            return super().__getitem__(index)
+
+    run = Trials(Seen(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
+    for _ in range(2):
+        run.trial({"num_workers": 0})
+    assert len(seen) == len(set(seen)) == 56
+    run.trial({"num_workers": 0})
+    assert set(seen) == set(range(64)), "then they come round again"
 
 
 def test_the_tuned_setting_must_win_again_in_turns(monkeypatch):

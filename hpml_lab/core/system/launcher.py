@@ -20,7 +20,6 @@ Either way functions may be defined in a cell, and the ranks meet through a file
 import contextlib
 import importlib.util
 import io
-import math
 import multiprocessing
 import os
 import pickle
@@ -41,6 +40,7 @@ from torch import distributed as dist
 from hpml_lab.core.system.children import run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
+from hpml_lab.core.system.workers import cannot_be_sent, require_seconds
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
 ECHO_SECONDS = 0.3  # a rank that lost its connection reports so after this time: the end of the other rank comes first
@@ -119,9 +119,7 @@ def _check(function: Callable[..., Any], ranks: int, device: str, method: str, d
         raise LabError(f"{device!r} is not a device for ranks.", 'Use "cpu" (gloo) or "cuda" (NCCL).')
     if method not in METHODS:
         raise LabError(f"{method!r} is not a start method.", f"Use {', '.join(METHODS)}, or None.")
-    is_number = isinstance(deadline_seconds, int | float) and not isinstance(deadline_seconds, bool)
-    if not is_number or not math.isfinite(deadline_seconds) or deadline_seconds <= 0:
-        raise LabError(f"deadline_seconds={deadline_seconds!r} is not a time.", "Use a number of seconds above 0.")
+    require_seconds("deadline_seconds", deadline_seconds)
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing asks itself
         raise LabError(
             "Each spawned rank runs this script anew, and came to launch again.",
@@ -148,8 +146,9 @@ def _call_by_value(function: Callable[..., Any], arguments: tuple, pickler: Modu
         return _packed((function, arguments), pickler)
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise LabError(
-            f"{name} or its arguments cannot be sent to another process ({type(error).__name__}: {error}).",
+        raise cannot_be_sent(
+            f"{name} or its arguments",
+            error,
             "Hand over numbers, tensors and names, and open files or locks in the function."
             + (" A function of a cell needs the package cloudpickle." if pickler is pickle else ""),
         ) from error
