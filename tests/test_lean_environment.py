@@ -21,7 +21,7 @@ pytestmark = pytest.mark.environment(
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
 NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"]
-NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom", "h5py", "onnxruntime", "onnx", "onnxscript"]
+NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom", "h5py", "torchdata", "onnxruntime", "onnx", "onnxscript"]
 NOT_THERE += ["litserve"]
 LOAD = """
 import json, importlib.util

@@ -66,7 +66,8 @@ def launch(
     have ended when launch returns or raises, also if it is interrupted.
     """
     method, device = method or _method(), str(device)
-    _check(function, ranks, device, method, deadline_seconds)
+    deadline_seconds = require_seconds("deadline_seconds", deadline_seconds)
+    _check(function, ranks, device, method)
     if method == "fork":
         with shield_children_from_sigint():  # an interrupt comes after the import: half of it would break torch for good
             # DDP and optimizers do at first use: once here, not in each rank, for seconds
@@ -110,7 +111,7 @@ def _context(method: str) -> Any:
     return context
 
 
-def _check(function: Callable[..., Any], ranks: int, device: str, method: str, deadline_seconds: float) -> None:
+def _check(function: Callable[..., Any], ranks: int, device: str, method: str) -> None:
     if not callable(function):
         raise LabError(f"{function!r} cannot be called.", "Hand over the function itself, then its arguments.")
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
@@ -119,7 +120,6 @@ def _check(function: Callable[..., Any], ranks: int, device: str, method: str, d
         raise LabError(f"{device!r} is not a device for ranks.", 'Use "cpu" (gloo) or "cuda" (NCCL).')
     if method not in METHODS:
         raise LabError(f"{method!r} is not a start method.", f"Use {', '.join(METHODS)}, or None.")
-    require_seconds("deadline_seconds", deadline_seconds)
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing asks itself
         raise LabError(
             "Each spawned rank runs this script anew, and came to launch again.",

@@ -5,7 +5,6 @@ The module loads nothing but the standard library, so that a child which starts 
 
 import contextlib
 import errno
-import math
 import sys
 import time
 import warnings
@@ -26,10 +25,11 @@ JOIN_SECONDS = 5.0  # for a worker that was asked to end
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 
-def require_seconds(name: str, seconds: Any) -> None:
-    """Raise LabError unless `seconds`, the argument `name`, is a time to wait for: a finite number above 0."""
-    if not isinstance(seconds, Real) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+def require_seconds(name: str, seconds: Any) -> float:
+    """The argument `name`, a time to wait for; LabError unless it is a finite number above 0."""
+    if not isinstance(seconds, Real) or isinstance(seconds, bool) or not 0 < seconds <= sys.float_info.max:
         raise LabError(f"{name}={seconds!r} is not a time.", "Use a number of seconds above 0.")
+    return float(seconds)
 
 
 def failed_to_pickle(error: BaseException) -> bool:

@@ -66,7 +66,9 @@ class ThreadPrefetcher:
             for number in count():
                 yield pool.submit(load_batch, number, next, items, _END)
         try:
-            for number, request in enumerate(items):
+            for number in count():
+                if (request := load_batch(number, next, items, _END)) is _END:
+                    return
                 yield pool.submit(load_batch, number, self.fetch, request)
         except Exception as error:  # a request that cannot be made, which is an error at its batch, too
             failed: Future = Future()

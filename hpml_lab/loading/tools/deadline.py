@@ -114,8 +114,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
     """
     if not isinstance(loader, DataLoader):
         raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
-    require_seconds("deadline_seconds", deadline_seconds)
-    epoch, fault = _Epoch(loader, deadline_seconds), None
+    epoch, fault = _Epoch(loader, require_seconds("deadline_seconds", deadline_seconds)), None
     try:
         epoch.start()
         yield epoch.batches()
@@ -140,7 +139,7 @@ class _Epoch:
         self.iterator: Any = None
         self.notes: _Notes | None = None
         self.number, self.counted = -1, True
-        self.before = set(active_children())
+        self.before, self.held = set(active_children()), dict(vars(loader))
 
     def start(self) -> None:
         get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
@@ -191,13 +190,28 @@ class _Epoch:
             for passed in _passed(fault) if isinstance(fault, LabError) else ():
                 if self.before.isdisjoint(passed._workers):
                     shutdown_workers(passed)
-        if persistent and iterator is not None and own.get("_iterator") is iterator:
-            own["_iterator"] = None  # a new epoch starts new workers
+                    if passed is not iterator:
+                        self._forget(passed)
+        if persistent and iterator is not None:
+            self._forget(iterator)
+
+    def _forget(self, iterator: Any) -> None:
+        """An iterator has ended: if the loader keeps it for its next epoch, it is again as before the first one."""
+        own = vars(self.loader)
+        for name in [name for name, value in own.items() if value is iterator]:
+            if name == "_iterator":
+                own[name] = None
+            elif name not in self.held:
+                del own[name]
+            else:
+                own[name] = self.held[name]
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
         """While the block makes the loader's iterator, its two functions take notes besides. Then they are its own again."""
         own, noted = vars(self.loader), {}
+        if "collate_fn" not in own:  # a wrapper, which shows the attributes of the loader that it has
+            own = next((vars(value) for value in own.values() if isinstance(value, DataLoader)), own)
         for name, kind in (("collate_fn", _NotedCollate), ("worker_init_fn", _NotedStart)):
             if name in own and (kind is _NotedCollate or self.notes is not None):
                 given = own[name].given if isinstance(own[name], _Noted) else own[name]  # of another thread's epoch

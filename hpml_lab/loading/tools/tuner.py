@@ -156,7 +156,7 @@ def tune(
     for name, value, most in (("step_seconds", step_seconds, sys.float_info.max), ("budget_seconds", budget_seconds, math.inf)):
         if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= most:
             raise LabError(f"{name}={value!r} is not valid.", "Give seconds, 0 or more.")
-    require_seconds("deadline_seconds", deadline_seconds)
+    deadline_seconds = require_seconds("deadline_seconds", deadline_seconds)
     if isinstance(data, DataLoader):
         data, batch_size, given = _taken_apart(data, batch_size, given)
     if not is_data(data):
