@@ -318,6 +318,21 @@ def test_a_full_shared_memory_is_reported_with_the_fix():
     assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]
 
 
+TUNE_IN_SMALL_SHM = """
+from hpml_lab.loading import KnownCost, tune
+tuned = tune(KnownCost(256, floats=1 << 18, wait=0.001), 4, max_workers=4, budget_seconds=300)  # batches of 4 MiB
+print("failed:", [trial.workers for trial in tuned.trials if trial.failure][:1], tuned)
+"""
+
+
+@pytest.mark.environment("a namespace with a full /dev/shm", files=("hpml_lab/loading/tools", "hpml_lab/core/system"))
+@pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
+def test_workers_for_which_there_is_no_shared_memory_are_a_row_of_the_tuner():
+    command = small_shm([sys.executable, "-c", TUNE_IN_SMALL_SHM])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert "failed: [1] num_workers=0: the default; num_workers=1 did not fit: No shared memory was left" in done.stdout, done
+
+
 READ_ONLY_SHM = """
 from torch.utils.data import DataLoader
 from hpml_lab.core import LabError

@@ -5,6 +5,7 @@ The module loads nothing but the standard library, so that a child which starts 
 
 import contextlib
 import errno
+import math
 import sys
 import time
 import warnings
@@ -27,9 +28,11 @@ HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
 def require_seconds(name: str, seconds: Any) -> float:
     """The argument `name`, a time to wait for; LabError unless it is a finite number above 0."""
-    if not isinstance(seconds, Real) or isinstance(seconds, bool) or not 0 < seconds <= sys.float_info.max:
-        raise LabError(f"{name}={seconds!r} is not a time.", "Use a number of seconds above 0.")
-    return float(seconds)
+    if isinstance(seconds, Real) and not isinstance(seconds, bool):
+        with contextlib.suppress(OverflowError):  # a fraction of any size
+            if 0 < (number := float(seconds)) < math.inf:
+                return number
+    raise LabError(f"{name}={seconds!r} is not a time.", "Use a number of seconds above 0.")
 
 
 def failed_to_pickle(error: BaseException) -> bool:

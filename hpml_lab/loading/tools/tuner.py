@@ -9,7 +9,6 @@ epoch, the mean over all of them. A start-up brings the first batch; every other
 
 import html
 import math
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -153,8 +152,9 @@ def tune(
     LabError for options that it chooses itself, for arguments of a wrong type, and for a data set that is empty, has no length,
     or without workers raises or does not answer within the deadline.
     """
-    for name, value, most in (("step_seconds", step_seconds, sys.float_info.max), ("budget_seconds", budget_seconds, math.inf)):
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= most:
+    for name, value in {"step_seconds": step_seconds, "budget_seconds": budget_seconds}.items():
+        endless = name == "step_seconds" and value == math.inf
+        if not isinstance(value, Real) or isinstance(value, bool) or not value >= 0 or endless:
             raise LabError(f"{name}={value!r} is not valid.", "Give seconds, 0 or more.")
     deadline_seconds = require_seconds("deadline_seconds", deadline_seconds)
     if isinstance(data, DataLoader):
