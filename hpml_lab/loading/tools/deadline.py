@@ -168,6 +168,8 @@ class _Epoch:
                 self._rewind()
                 return
             except (Exception, TooLateError) as error:
+                if (died := DIED.search(text_of(error))) and not self.has(died[1]):
+                    raise  # of another loader, whose worker's death came by a signal
                 raise self.explained(error, self.number) from error
             yield batch
 
@@ -243,7 +245,7 @@ class _Epoch:
         """What an error means that came while batch `number` was waited for."""
         text = text_of(error)
         died = DIED.search(text)
-        at = f"at batch {self._batch_of(died[1], number) if died else number}"
+        at = self._at(died[1], number) if died else f"at batch {number}"
         if FULL.search(text):
             return LabError(f"No shared memory was left in /dev/shm {at}.", FULL_FIX)
         if (late := LATE.search(text)) or isinstance(error, TooLateError):
@@ -278,7 +280,7 @@ class _Epoch:
 
     def _dead(self, pids: str, number: int, how: str) -> LabError:
         return LabError(
-            f"A worker (process {pids}) {how} at batch {self._batch_of(pids, number)}.",
+            f"A worker (process {pids}) {how} {self._at(pids, number)}.",
             "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
             "with num_workers=0 a crash shows its line.",
         )
@@ -294,19 +296,19 @@ class _Epoch:
             sleep_until(CLOCK() + 0.01)
         return []
 
-    def _batch_of(self, pids: str, number: int) -> int:
-        """The batch that a dead worker was loading: not the one that the loop waited for, which may be another worker's.
+    def _at(self, pids: str, number: int) -> str:
+        """Where a dead worker was: not at the batch that the loop waited for, which may be another worker's.
 
         Batches are dealt out in turns, so the next one of worker w that has finished n is w + n · workers. If no such batch can
-        be under way, somebody else has used these workers, too.
+        be under way, somebody else has used these workers, too; of workers that the loader had before, nothing is known.
         """
-        if self.notes is None or not self.counted or not getattr(self.loader, "in_order", True):
-            return number
-        workers = len(self.notes.pids)
-        ahead = workers * (getattr(self.loader, "prefetch_factor", None) or 2)
-        dead = [index for index, pid in enumerate(self.notes.pids) if str(pid) in pids.split(", ")]
-        under_way = [index + self.notes.finished[index] * workers for index in dead]
-        return min((batch for batch in under_way if number <= batch <= number + ahead), default=number)
+        known = self.notes is not None and self.counted and getattr(self.loader, "in_order", True)
+        workers = self.notes.pids[:] if self.notes is not None and known else []
+        ahead = len(workers) * (getattr(self.loader, "prefetch_factor", None) or 2)
+        dead = [index for index, pid in enumerate(workers) if str(pid) in pids.split(", ")]
+        under_way = [index + self.notes.finished[index] * len(workers) for index in dead] if self.notes is not None else []
+        possible = [batch for batch in under_way if number <= batch <= number + ahead]
+        return f"at batch {min(possible)}" if possible else f"while batch {number} was waited for"
 
 
 def _passed(error: BaseException | None) -> Iterator[Any]:
