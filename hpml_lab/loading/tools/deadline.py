@@ -139,7 +139,11 @@ class _Epoch:
         self.iterator: Any = None
         self.notes: _Notes | None = None
         self.number, self.counted = -1, True
-        self.before, self.held = set(active_children()), dict(vars(loader))
+        self.failed: BaseException | None = None  # what was wrong with the loader, whatever the block made of it
+        self.own = vars(loader)
+        if "collate_fn" not in self.own:  # a wrapper, which shows the attributes of the loader that it has
+            self.own = next((vars(value) for value in self.own.values() if isinstance(value, DataLoader)), self.own)
+        self.before, self.held = set(active_children()), dict(self.own)
 
     def start(self) -> None:
         get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
@@ -152,10 +156,13 @@ class _Epoch:
         except LabError:
             raise
         except (Exception, TooLateError) as error:
+            self.failed = error
             raise self.explained(error, 0, starting=True) from error
-        with contextlib.suppress(TypeError):  # an iterator that cannot be found again is used once
-            self.notes = _NOTES.setdefault(self.iterator, self.notes) if self.notes else None
         if self.notes is not None:
+            with contextlib.suppress(TypeError):  # an iterator that cannot be found again is used once
+                if self.before.issuperset(active_children()):  # it has the workers of an epoch before
+                    self.notes = _NOTES.get(self.iterator, self.notes)
+                _NOTES[self.iterator] = self.notes
             self.counted, self.notes.whole = self.notes.whole, False
 
     def batches(self) -> Iterator[Any]:
@@ -170,6 +177,7 @@ class _Epoch:
             except (Exception, TooLateError) as error:
                 if (died := DIED.search(text_of(error))) and not self.has(died[1]):
                     raise  # of another loader, whose worker's death came by a signal
+                self.failed = error
                 raise self.explained(error, self.number) from error
             yield batch
 
@@ -180,40 +188,32 @@ class _Epoch:
 
     def end(self, fault: BaseException | None) -> None:
         """End what was started. Workers that the loader had before are its own, and those that it keeps if all went well."""
-        persistent = getattr(self.loader, "persistent_workers", False)
+        persistent, fault = getattr(self.loader, "persistent_workers", False), self.failed or fault
         if fault is None and persistent:
             return
-        own, iterator = vars(self.loader), self.iterator
-        if iterator is None and persistent:  # it failed while it finished what was left of an epoch before
-            iterator = own.get("_iterator")
+        kept = self.own.get("_iterator") if persistent else None  # so torch names what stays from epoch to epoch
+        passed = [iterator for iterator in _passed(self.failed) if self.before.isdisjoint(iterator._workers)]
         with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", END_SECONDS if fault else _utils.MP_STATUS_CHECK_INTERVAL):
-            if isinstance(iterator, types.GeneratorType) or hasattr(iterator, "_shutdown_workers"):
-                shutdown_workers(iterator)
-            for passed in _passed(fault) if isinstance(fault, LabError) else ():
-                if self.before.isdisjoint(passed._workers):
-                    shutdown_workers(passed)
-                    if passed is not iterator:
-                        self._forget(passed)
-        if persistent and iterator is not None:
+            for iterator in (self.iterator, kept, *passed):
+                if isinstance(iterator, types.GeneratorType) or hasattr(iterator, "_shutdown_workers"):
+                    shutdown_workers(iterator)
+        for iterator in (kept, *(other for other in passed if other is not self.iterator)):
             self._forget(iterator)
 
     def _forget(self, iterator: Any) -> None:
         """An iterator has ended: if the loader keeps it for its next epoch, it is again as before the first one."""
-        own = vars(self.loader)
-        for name in [name for name, value in own.items() if value is iterator]:
+        for name in [name for name, value in self.own.items() if value is iterator is not None]:
             if name == "_iterator":
-                own[name] = None
+                self.own[name] = None
             elif name not in self.held:
-                del own[name]
+                del self.own[name]
             else:
-                own[name] = self.held[name]
+                self.own[name] = self.held[name]
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
         """While the block makes the loader's iterator, its two functions take notes besides. Then they are its own again."""
-        own, noted = vars(self.loader), {}
-        if "collate_fn" not in own:  # a wrapper, which shows the attributes of the loader that it has
-            own = next((vars(value) for value in own.values() if isinstance(value, DataLoader)), own)
+        own, noted = self.own, {}
         for name, kind in (("collate_fn", _NotedCollate), ("worker_init_fn", _NotedStart)):
             if name in own and (kind is _NotedCollate or self.notes is not None):
                 given = own[name].given if isinstance(own[name], _Noted) else own[name]  # of another thread's epoch
