@@ -298,7 +298,7 @@ def test_what_cannot_be_tuned_is_refused(dataset, text):
 
 @pytest.mark.parametrize("batches, text", [([], "gives no batch"), ([[]], "gives no batch"), ([3], "no list of indices")])
 def test_a_batch_sampler_without_batches_is_refused(batches, text):
-    with pytest.raises(LabError, match=f"Its batch_sampler gives? ?.*{text}" if "no list" in text else f"batch_sampler {text}"):
+    with pytest.raises(LabError, match=f"Its batch_sampler .*{text}"):
         tune(torch.utils.data.DataLoader(KnownCost(8), batch_sampler=batches))
 
 
