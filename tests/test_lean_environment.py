@@ -21,8 +21,19 @@ pytestmark = pytest.mark.environment(
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
 NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"]
-NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom", "h5py", "onnxruntime", "onnx", "onnxscript"]
-NOT_THERE += ["litserve"]
+NOT_THERE += [
+    "deepspeed",
+    "timm",
+    "torchao",
+    "torch_pruning",
+    "pydicom",
+    "h5py",
+    "torchdata",
+    "onnxruntime",
+    "onnx",
+    "onnxscript",
+]
+NOT_THERE += ["litserve", "torchdata"]
 LOAD = """
 import json, importlib.util
 from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import suite

@@ -1,12 +1,13 @@
 """`hpml-lab tune MODULE:FUNCTION`: the fastest DataLoader settings for a data set or a loader of your own."""
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hpml_lab.cli.shared import FAILED, FINE, print_error
@@ -18,7 +19,12 @@ EXAMPLE = "For example `hpml-lab tune train:make_data`, with train.py in the cur
 
 
 def add_parser(commands) -> None:
-    parser = commands.add_parser("tune", help="the fastest DataLoader settings for a data set or loader of your own")
+    parser = commands.add_parser(
+        "tune",
+        help="the fastest DataLoader settings for a data set or loader of your own",
+        usage="%(prog)s MODULE:FUNCTION [options] [-- ARGS]",
+        epilog="The module finds its file and ARGS in sys.argv, as if it had been started with them.",
+    )
     parser.add_argument(
         "target",
         metavar="MODULE:FUNCTION",
@@ -38,6 +44,16 @@ def add_parser(commands) -> None:
         "--deadline-seconds", type=float, default=20.0, metavar="S", help="within which each batch must come (default: 20)"
     )
     parser.set_defaults(command=tune)
+    parse = parser.parse_known_args
+
+    def parse_before_dashes(arguments: list[str], namespace: Any = None) -> tuple[Any, list[str]]:
+        """argparse itself takes what comes after -- for more of the positional arguments."""
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        chosen, unknown = parse(arguments[:end], namespace)
+        chosen.script_arguments = arguments[end + 1 :]
+        return chosen, unknown
+
+    parser.parse_known_args = parse_before_dashes
 
 
 def tune(chosen: argparse.Namespace) -> int:
@@ -47,6 +63,11 @@ def tune(chosen: argparse.Namespace) -> int:
     """
     module, function = _named(chosen.target)
     machine.require_torch()
+    with _argv(chosen.script_arguments):
+        return _tune(chosen, module, function)
+
+
+def _tune(chosen: argparse.Namespace, module: str, function: str) -> int:
     try:
         data = _found(module, function)()
     except LabError:
@@ -97,14 +118,32 @@ def _named(target: str) -> tuple[str, str]:
     return module, function
 
 
+@contextlib.contextmanager
+def _argv(arguments: list[str]) -> Iterator[None]:
+    """The module's own sys.argv, for its options; the name of its file comes first, once it is known."""
+    given, sys.argv = sys.argv, ["", *arguments]
+    try:
+        yield
+    finally:
+        sys.argv = given
+
+
 def _found(module: str, function: str) -> Callable[[], Any]:
     """The function, imported with the current folder first on the path; what the module's own code raises passes."""
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     importlib.invalidate_caches()
     package = module.partition(".")[0]
-    if importlib.util.find_spec(package) is None:
-        raise LabError(f"no module is called {module!r} here.", EXAMPLE)
+    for name in dict.fromkeys((package, module)):  # a package is imported to find a module in it
+        try:
+            spec = importlib.util.find_spec(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:  # of an import in the package
+                raise
+            spec = None
+        if spec is None:
+            raise LabError(f"no module is called {module!r} here.", EXAMPLE)
+        sys.argv[0] = spec.origin or name
     found = importlib.import_module(module)
     for name in function.split("."):
         found = getattr(found, name, None)

@@ -66,6 +66,22 @@ def number():
 class Factory:
     dataset = staticmethod(make_dataset)
 """
+# As most scripts do, at their top.
+PARSED = """
+import argparse, sys
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--samples", type=int, default=48)
+parser.add_argument("--batch-size", type=int, default=4)
+options = parser.parse_args()
+
+
+def make():
+    print(sys.argv)
+    dataset = torch.utils.data.TensorDataset(torch.zeros(options.samples, 2))
+    return torch.utils.data.DataLoader(dataset, options.batch_size)
+"""
+MODULES = ("train", "wrong", "parsed", "inner", "inner.parsed")
 CALL = "import sys; from hpml_lab.cli import main; sys.exit(main(['tune', *sys.argv[1:]]))"
 
 
@@ -73,6 +89,9 @@ CALL = "import sys; from hpml_lab.cli import main; sys.exit(main(['tune', *sys.a
 def folder(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "wrong.py").write_text("import nothing_of_this_name\n")
+    (tmp_path / "parsed.py").write_text(PARSED)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "parsed.py").write_text(PARSED)
     return tmp_path
 
 
@@ -92,7 +111,7 @@ def tune_here(folder, monkeypatch, capsys):
     """
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    for module in ("train", "wrong"):
+    for module in MODULES:
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     def run(*arguments):
@@ -100,7 +119,7 @@ def tune_here(folder, monkeypatch, capsys):
             code = main(["tune", *arguments])
         except SystemExit as leaving:
             code = leaving.code
-        for module in ("train", "wrong"):
+        for module in MODULES:
             sys.modules.pop(module, None)
         said = capsys.readouterr()
         return code, said.out, said.err
@@ -152,6 +171,31 @@ def test_errors_and_exit_codes_pass_through(tune_here, target, code, text):
     assert (found, text in errors) == (code, True), errors
     assert ("Traceback" in errors) == (code == 1), "a traceback for the user's code, none for a wrong command"
     assert printed == ""
+
+
+@pytest.mark.parametrize("module", ["parsed", "inner.parsed"])
+def test_a_script_that_parses_its_options_finds_its_own(tune_here, folder, module):
+    before = sys.argv
+    file = str(folder / f"{module.replace('.', '/')}.py")
+    code, printed, errors = tune_here(f"{module}:make", "--max-workers", "0")
+    assert code == 0 and printed.startswith(f"{[file]}\n") and "batch_size=4" in printed, errors
+    words = ["--batch-size", "7", "--samples", "9"]
+    code, printed, errors = tune_here(f"{module}:make", "--max-workers", "0", "--", *words)
+    assert code == 0 and printed.startswith(f"{[file, *words]}\n") and "batch_size=7" in printed, errors
+    assert sys.argv is before
+
+
+def test_an_option_that_the_script_does_not_know_is_its_own_error(tune_here):
+    code, _, errors = tune_here("--max-workers", "0", "parsed:make", "--", "--sample", "9", "--nonsense")
+    assert code == 2 and "parsed.py: error: unrecognized arguments: --nonsense" in errors
+    code, _, errors = tune_here("parsed:make", "more", "--max-workers", "0")
+    assert code == 2 and "hpml-lab: error: unrecognized arguments: more" in errors
+
+
+@pytest.mark.parametrize("module", ["train.parts", "inner.nothing"])
+def test_a_module_that_is_not_there_is_named(tune_here, module):
+    code, _, errors = tune_here(f"{module}:make", "--max-workers", "0")
+    assert code == 2 and f"no module is called '{module}' here" in errors
 
 
 def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folder):

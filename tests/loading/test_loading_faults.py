@@ -11,7 +11,6 @@ import sys
 import time
 from multiprocessing import get_context
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.loading.tools.deadline import _explained, with_deadline
+from hpml_lab.loading.tools.deadline import _Epoch, _Notes, with_deadline
 from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
 
 DEADLINE = 3.0
@@ -71,7 +70,7 @@ def test_a_fault_is_reported_within_the_deadline_and_nothing_is_left(fault, text
     (problem, told_fix, cause), seconds, left, timeout = outcome.value
     assert re.search(text, problem), problem
     assert fix in told_fix
-    assert cause in ("RuntimeError", "KeyError", "EOFError", "ConnectionResetError")
+    assert cause in ("RuntimeError", "KeyError", "EOFError", "ConnectionResetError", "TooLateError")
     assert seconds < 240, "not the 600 s of a sample that hangs"
     assert left == [] and timeout == 0
 
@@ -85,10 +84,12 @@ def test_a_worker_that_ends_while_its_batch_is_fetched_is_named(error):
     """Then the main process meets the end of a socket, and no word of a worker."""
     worker = get_context("fork").Process(target=ended)
     worker.start()
-    iterator = SimpleNamespace(_workers=[worker], _finished=[1], _in_order=True)
-    named = _explained(error, iterator, 0, 60.0)
+    epoch = _Epoch(DataLoader(KnownCost(8), 4, num_workers=1), 60.0)
+    epoch.notes = _Notes(1)
+    epoch.notes.pids[0], epoch.notes.finished[0] = worker.pid, 1
+    named = epoch.explained(error, 0)
     assert named.problem == f"A worker (process {worker.pid}) ended without an error message at batch 1."
-    alone = _explained(EOFError("no more bytes"), SimpleNamespace(), 0, 60.0)
+    alone = _Epoch(DataLoader(KnownCost(8), 4), 60.0).explained(EOFError("no more bytes"), 0)
     assert alone.problem == "The data set raised EOFError: no more bytes at batch 0.", "its own, without workers"
 
 
@@ -315,6 +316,21 @@ def test_a_full_shared_memory_is_reported_with_the_fix():
         done
     )
     assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]
+
+
+TUNE_IN_SMALL_SHM = """
+from hpml_lab.loading import KnownCost, tune
+tuned = tune(KnownCost(256, floats=1 << 18, wait=0.001), 4, max_workers=4, budget_seconds=300)  # batches of 4 MiB
+print("failed:", [trial.workers for trial in tuned.trials if trial.failure][:1], tuned)
+"""
+
+
+@pytest.mark.environment("a namespace with a full /dev/shm", files=("hpml_lab/loading/tools", "hpml_lab/core/system"))
+@pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
+def test_workers_for_which_there_is_no_shared_memory_are_a_row_of_the_tuner():
+    command = small_shm([sys.executable, "-c", TUNE_IN_SMALL_SHM])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert "failed: [1] num_workers=0: the default; num_workers=1 did not fit: No shared memory was left" in done.stdout, done
 
 
 READ_ONLY_SHM = """

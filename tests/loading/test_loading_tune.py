@@ -1,10 +1,17 @@
 """The tuner: right for data sets of known cost, within its budget, with clear words for what it cannot tune."""
 
+import collections
 import copy
 import functools
+import itertools
+import os
 import random
+import re
+import signal
+import sys
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,9 +22,10 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
+from hpml_lab.loading.tools.search import loader_options
 from hpml_lab.loading.tools.training_state import trained_by
-from hpml_lab.loading.tools.trials import LoaderTrial, Trials
-from hpml_lab.loading.tools.tuner import Tuned, loader_options, tune
+from hpml_lab.loading.tools.trials import LoaderTrial, Trials, shuffled
+from hpml_lab.loading.tools.tuner import Tuned, tune
 
 
 class UnevenCost(KnownCost):
@@ -125,10 +133,19 @@ def test_trials_do_not_begin_after_the_budget():
 
 
 def test_trials_read_other_samples_as_long_as_there_are_any():
-    run = Trials(KnownCost(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
-    first, second = run._samples(24), run._samples(24)
-    assert len(set(first) | set(second)) == 48
-    assert len(set(run._samples(64))) == 64, "then they come round again"
+    seen = []
+
+    class Seen(KnownCost):
+        def __getitem__(self, index):
+            seen.append(index)
+            return super().__getitem__(index)
+
+    run = Trials(Seen(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
+    for _ in range(2):
+        run.trial({"num_workers": 0})
+    assert len(seen) == len(set(seen)) == 56
+    run.trial({"num_workers": 0})
+    assert set(seen) == set(range(64)), "then they come round again"
 
 
 def test_the_tuned_setting_must_win_again_in_turns(monkeypatch):
@@ -222,6 +239,19 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
+class Lengthless(KnownCost):
+    """Its length is what was asked for: an error, or no length at all."""
+
+    def __init__(self, length):
+        super().__init__(8)
+        self.length = length
+
+    def __len__(self):
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+
 @pytest.mark.parametrize(
     "options, text",
     [
@@ -232,6 +262,11 @@ class Stream(IterableDataset):
         (dict(batch_size=8, max_workers=-1), "max_workers=-1 is not valid. Give a whole number from 0 on"),
         (dict(batch_size=8, budget_seconds="30"), "budget_seconds='30' is not valid. Give seconds"),
         (dict(batch_size=8, step_seconds=float("nan")), "step_seconds=nan is not valid"),
+        (dict(batch_size=8, step_seconds=float("inf")), "step_seconds=inf is not valid"),
+        (dict(batch_size=True), "batch_size=True is not valid"),
+        (dict(batch_size=8, deadline_seconds=0), "deadline_seconds=0 is not a time"),
+        (dict(batch_size=8, timeout=-1), r"DataLoader does not take these options \(timeout"),
+        (dict(batch_size=65, drop_last=True), "drop_last drops the only batch: 64 samples, batch_size=65"),
         (dict(batch_size=8, step=3), "step: 3 is not a function"),
         (dict(batch_size=8, persistent_workers=True), "persistent_workers: the tuner chooses it"),
         (dict(batch_size=8, sampler=range(64), num_workers=2), "num_workers, sampler: the tuner chooses it"),
@@ -247,6 +282,11 @@ def test_options_that_make_no_trial_are_refused(options, text):
     [
         (Stream(), "no length"),
         (KnownCost(0), "is empty"),
+        (Lengthless(NotImplementedError()), r"length of this data set cannot be had \(NotImplementedError"),
+        (Lengthless(TypeError("of a stream")), r"cannot be had \(TypeError: of a stream"),
+        (Lengthless(2.5), r"cannot be had \(TypeError"),
+        (Lengthless(-1), r"cannot be had \(ValueError"),
+        (Lengthless(1 << 70), r"cannot be had \(OverflowError"),
         ("a text", "data: a str is not a data set"),
         (3, "a int is not a data set"),
     ],
@@ -254,6 +294,12 @@ def test_options_that_make_no_trial_are_refused(options, text):
 def test_what_cannot_be_tuned_is_refused(dataset, text):
     with pytest.raises(LabError, match=text):
         tune(dataset, 4)
+
+
+@pytest.mark.parametrize("batches, text", [([], "gives no batch"), ([[]], "gives no batch"), ([3], "no list of indices")])
+def test_a_batch_sampler_without_batches_is_refused(batches, text):
+    with pytest.raises(LabError, match=f"Its batch_sampler .*{text}"):
+        tune(torch.utils.data.DataLoader(KnownCost(8), batch_sampler=batches))
 
 
 def test_a_data_set_that_hangs_is_reported_within_the_deadline():
@@ -458,3 +504,143 @@ def test_a_loader_is_tuned_with_its_own_batch_size_and_collate():
         tune(torch.utils.data.DataLoader(KnownCost(64), batch_size=None))
     with pytest.raises(LabError, match="needs a batch size"):
         tune(KnownCost(64))
+
+
+# --- settings that do not fit, lengths of any size, and what a choice changes -----------------------------------------
+
+
+class OnlyAlone(KnownCost):
+    """Fails in a worker: by an error, or killed as by a system without memory."""
+
+    def __init__(self, fault):
+        super().__init__(64)
+        self.fault = fault
+
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info() is not None:
+            self.fault()
+        return super().__getitem__(index)
+
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def no_memory():
+    raise MemoryError
+
+
+@pytest.mark.parametrize("fault, why", [(killed, r"A worker \(process \d+\) .*"), (no_memory, "Worker 0 raised MemoryError")])
+def test_a_setting_that_does_not_fit_is_a_row_and_what_worked_is_kept(fault, why):
+    tuned = tune(OnlyAlone(fault), 4, max_workers=4, budget_seconds=300, deadline_seconds=120)
+    assert tuned.options == {"num_workers": 0} and [trial.workers for trial in tuned.trials] == [0, 1]
+    assert re.fullmatch(rf"num_workers=1 did not fit: {why} at batch 0", tuned.reason), tuned
+    assert re.search(rf"^num_workers=1.* did not fit: {why} at batch 0\. +– +– +–$", str(tuned), re.MULTILINE), "no figures"
+
+
+def test_below_a_setting_that_does_not_fit_the_search_goes_on(monkeypatch):
+    def steady(options, before):
+        if options["num_workers"] > 5:
+            raise LabError("No shared memory was left.", "Give it more.")
+        return 1.0 / (options["num_workers"] + 1)
+
+    tuned = tuned_by(monkeypatch, steady, max_workers=32)
+    assert tuned.options["num_workers"] == 5 and tuned.speed_up == pytest.approx(6.0)
+    assert list(dict.fromkeys(trial.workers for trial in tuned.trials)) == [0, 1, 2, 4, 8, 6, 5]
+    assert [trial.workers for trial in tuned.trials if trial.failure] == [8, 6]
+
+
+def test_a_setting_that_fails_in_its_turns_is_given_up(monkeypatch):
+    def steady(options, before):
+        if options["num_workers"] == 2 and before:
+            raise LabError("No shared memory was left.", "Give it more.")
+        return {0: 1.0, 1: 0.6, 2: 0.3}[options["num_workers"]]
+
+    tuned = tuned_by(monkeypatch, steady, max_workers=2)
+    assert tuned.options["num_workers"] == 1 and "prefetch_factor=2, persistent_workers=True did not fit: No sh" in tuned.reason
+    assert tuned.gain.startswith("1.67×")
+
+
+def test_the_default_must_work(monkeypatch):
+    def steady(options, before):
+        if not options["num_workers"] and before:
+            raise LabError("The data set raised OSError at batch 1.", "")
+        return 0.1 if options["num_workers"] else 1.0
+
+    with pytest.raises(LabError, match="raised OSError"):
+        tuned_by(monkeypatch, steady, max_workers=1)
+
+
+class Endless(KnownCost):
+    def __len__(self):
+        return sys.maxsize
+
+
+def test_memory_and_time_do_not_grow_with_the_length():
+    tracemalloc.start()
+    try:
+        tuned = tune(Endless(), 32, max_workers=0)
+        assert tracemalloc.get_traced_memory()[1] < 50e6
+    finally:
+        tracemalloc.stop()
+    assert tuned.batches == -(-sys.maxsize // 32)
+
+
+def test_an_order_that_is_drawn_as_needed_is_a_permutation_and_each_is_as_likely():
+    assert sorted(itertools.islice(shuffled(50), 50)) == list(range(50))
+    order = list(itertools.islice(shuffled(3), 3 * 6000))
+    found = collections.Counter(tuple(order[i : i + 3]) for i in range(0, len(order), 3))
+    assert sorted(found) == sorted(itertools.permutations(range(3)))
+    assert all(abs(count - 1000) < 150 for count in found.values()), "five standard deviations"
+
+
+class Opened(KnownCost):
+    """Opened in each worker by its worker_init_fn, as torch's documentation shows it."""
+
+    opened = False
+
+    def __getitem__(self, index):
+        assert self.opened or torch.utils.data.get_worker_info() is None
+        return super().__getitem__(index)
+
+
+def open_it(_):
+    torch.utils.data.get_worker_info().dataset.opened = True
+
+
+def test_a_worker_init_fn_finds_the_data_set_itself():
+    tuned = tune(Opened(64), 4, max_workers=1, worker_init_fn=open_it)
+    assert [trial.failure for trial in tuned.trials if trial.workers]
+    assert not any(trial.failure for trial in tuned.trials), tuned
+
+
+def orders(epochs=3, **options):
+    """The order of samples in each epoch of a loader that shuffles, at the same seed."""
+    torch.manual_seed(0)
+    own = options.pop("own", False)
+    if own:
+        options["sampler"] = torch.utils.data.RandomSampler(range(64), generator=torch.Generator().manual_seed(1))
+    else:
+        options["shuffle"] = True
+    loader = torch.utils.data.DataLoader(range(64), 8, **options)
+    try:
+        return [torch.cat(list(loader)).tolist() for _ in range(epochs)]
+    finally:
+        if options.get("persistent_workers"):
+            loader._iterator._shutdown_workers()
+
+
+def test_persistent_workers_change_the_order_from_the_second_epoch_on_and_the_tuner_says_so():
+    """torch draws a seed for the workers from the generator that the sampler uses, and persistent ones get it only once."""
+    none, workers, persistent = orders(), orders(num_workers=1), orders(num_workers=1, persistent_workers=True)
+    assert none == workers and persistent[0] == workers[0]
+    assert persistent[1] != workers[1] and persistent[2] != workers[2]
+    kept = orders(own=True)
+    assert kept == orders(own=True, num_workers=1) == orders(own=True, num_workers=1, persistent_workers=True)
+
+    alone, chosen = {"num_workers": 0}, loader_options(1, 2, 3)
+    tuned = Tuned(chosen, [LoaderTrial(alone, 1.0, 1.0), LoaderTrial(chosen, 0.5, 0.5)], "why", 10, 3)
+    said = "another order from the second epoch on, at the same seed; a RandomSampler with a generator of its own keeps it"
+    assert said in str(tuned) and said in tuned._html()
+    once = loader_options(1, 2, 1)
+    assert "order from" not in str(Tuned(once, [LoaderTrial(alone, 1.0, 1.0), LoaderTrial(once, 0.5, 0.5)], "why", 10, 1))

@@ -10,8 +10,9 @@ from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.loading import tune_loader
 from hpml_lab.loading.experiments import tune_loader as experiment
 from hpml_lab.loading.experiments.tune_loader import GridSetting
+from hpml_lab.loading.tools.search import loader_options
 from hpml_lab.loading.tools.trials import LoaderTrial, Trials
-from hpml_lab.loading.tools.tuner import Tuned, loader_options
+from hpml_lab.loading.tools.tuner import Tuned
 
 SMALL = dict(samples=16, wait=0.001, workers=(1,), ahead=(2,), rounds=2)
 

@@ -21,7 +21,6 @@ import contextlib
 import importlib.util
 import inspect
 import io
-import math
 import multiprocessing
 import os
 import pickle
@@ -50,6 +49,7 @@ from hpml_lab.core.system.rank_errors import (
     note_thread,
     raise_first_failure,
 )
+from hpml_lab.core.system.workers import cannot_be_sent, require_seconds
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
 ECHO_SECONDS = 0.3  # a rank that lost its connection reports so after this time: the end of the other rank comes first
@@ -76,7 +76,8 @@ def launch(
     have ended when launch returns or raises, also if it is interrupted.
     """
     method, device = method or _method(), str(device)
-    _check(function, arguments, ranks, device, method, deadline_seconds)
+    deadline_seconds = require_seconds("deadline_seconds", deadline_seconds)
+    _check(function, arguments, ranks, device, method)
     if method == "fork":
         with shield_children_from_sigint():  # an interrupt comes after the import: half of it would break torch for good
             # DDP and optimizers do at first use: once here, not in each rank, for seconds
@@ -111,9 +112,7 @@ def _context(method: str) -> Any:
     return context
 
 
-def _check(
-    function: Callable[..., Any], arguments: tuple, ranks: int, device: str, method: str, deadline_seconds: float
-) -> None:
+def _check(function: Callable[..., Any], arguments: tuple, ranks: int, device: str, method: str) -> None:
     if not callable(function):
         raise LabError(f"{function!r} cannot be called.", "Hand over the function itself, then its arguments.")
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
@@ -122,9 +121,6 @@ def _check(
         raise LabError(f"{device!r} is not a device for ranks.", 'Use "cpu" (gloo) or "cuda" (NCCL).')
     if method not in METHODS:
         raise LabError(f"{method!r} is not a start method.", f"Use {', '.join(METHODS)}, or None.")
-    is_number = isinstance(deadline_seconds, int | float) and not isinstance(deadline_seconds, bool)
-    if not is_number or not math.isfinite(deadline_seconds) or deadline_seconds <= 0:
-        raise LabError(f"deadline_seconds={deadline_seconds!r} is not a time.", "Use a number of seconds above 0.")
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing asks itself
         raise LabError(
             "Each spawned rank runs this script anew, and came to launch again.",
@@ -161,8 +157,9 @@ def _call_by_value(function: Callable[..., Any], arguments: tuple, pickler: Modu
         return _packed((function, arguments), pickler)
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise LabError(
-            f"{name} or its arguments cannot be sent to another process ({type(error).__name__}: {error}).",
+        raise cannot_be_sent(
+            f"{name} or its arguments",
+            error,
             "Hand over numbers, tensors and names, and open files or locks in the function."
             + (" A function of a cell needs the package cloudpickle." if pickler is pickle else ""),
         ) from error

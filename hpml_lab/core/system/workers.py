@@ -5,11 +5,15 @@ The module loads nothing but the standard library, so that a child which starts 
 
 import contextlib
 import errno
+import math
 import sys
 import time
 import warnings
 from collections.abc import Iterator
+from multiprocessing import reduction
+from numbers import Real
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from hpml_lab.core.system.children import suppress_fork_warning
@@ -20,6 +24,26 @@ JOIN_SECONDS = 5.0  # for a worker that was asked to end
 
 # multiprocessing starts each of these once, when it first needs it, and they end with the process that started them.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+def require_seconds(name: str, seconds: Any) -> float:
+    """The argument `name`, a time to wait for; LabError unless it is a finite number above 0."""
+    if isinstance(seconds, Real) and not isinstance(seconds, bool):
+        with contextlib.suppress(OverflowError):  # a fraction of any size
+            if 0 < (number := float(seconds)) < math.inf:
+                return number
+    raise LabError(f"{name}={seconds!r} is not a time.", "Use a number of seconds above 0.")
+
+
+def failed_to_pickle(error: BaseException) -> bool:
+    """Whether an error was raised while multiprocessing pickled what a new process is to get."""
+    passed = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    return reduction.dump.__code__ in passed and not isinstance(error, OSError | MemoryError)
+
+
+def cannot_be_sent(what: str, error: BaseException, fix: str) -> LabError:
+    """The LabError for what cannot be pickled, and so does not reach another process."""
+    return LabError(f"{what} cannot be sent to another process ({type(error).__name__}: {error}).", fix)
 
 
 def sleep_until(moment: float) -> None:
@@ -59,7 +83,8 @@ def shutdown_workers(iterator: Any) -> None:
     """End the workers or threads behind an iterator now: the traceback of an error would keep it, and them, alive."""
     for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public method for it; a generator has
         if (end := getattr(iterator, name, None)) is not None:
-            end()
+            with contextlib.suppress(AttributeError):  # of an iterator that failed while it started its workers
+                end()
     workers = getattr(iterator, "_workers", ())
     for worker in workers:
         if worker.is_alive():

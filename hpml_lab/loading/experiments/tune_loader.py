@@ -13,8 +13,9 @@ from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.loading.tools.known_datasets import Computed, KnownCost
+from hpml_lab.loading.tools.search import GAIN, loader_options
 from hpml_lab.loading.tools.trials import Trials
-from hpml_lab.loading.tools.tuner import GAIN, loader_options, tune
+from hpml_lab.loading.tools.tuner import tune
 
 NOTEBOOK = "08_loading"
 BATCH, EPOCHS = 8, 5

@@ -5,13 +5,14 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.loading.tools.next_batch import load_batch
 
 _END = object()
 
@@ -26,8 +27,9 @@ class ThreadPrefetcher:
     fetch    fetch(request) loads one batch; threads overlap where it waits or releases the GIL (files, sockets, decoders)
     threads  how many batches are loaded at the same time; an iterable without `fetch` can be run by one thread only
     depth    how many batches are loaded or being loaded ahead (default: `threads`); more of them smooth uneven times
-    An error is raised at its batch. Leaving the loop early waits for the batches under way, no longer. Batches are loaded under
-    the consumer's gradient mode, which would otherwise be the thread's own.
+    An error is raised at its batch; a StopIteration of the data set is one, too, and not the end. Leaving the loop early waits
+    for the batches under way, no longer. Batches are loaded under the consumer's gradient mode, which would otherwise be the
+    thread's own.
     """
 
     def __init__(
@@ -44,24 +46,34 @@ class ThreadPrefetcher:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        items, grad = iter(self.batches), torch.is_grad_enabled()
-        pool = ThreadPoolExecutor(self.threads, "thread", torch.set_grad_enabled, (grad,))
-
-        def submit(count: int) -> list[Future]:
-            if self.fetch is None:
-                return [pool.submit(next, items, _END) for _ in range(count)]
-            return [pool.submit(self.fetch, request) for request in islice(items, count)]
-
+        pool = ThreadPoolExecutor(self.threads, "thread", torch.set_grad_enabled, (torch.is_grad_enabled(),))
+        loads = self._loads(pool)
         try:
-            ahead = deque(submit(self.depth))
+            ahead = deque(islice(loads, self.depth))
             while ahead:
                 batch = ahead.popleft().result()
                 if batch is _END:
                     return
-                ahead.extend(submit(1))  # the next batch is on its way before the consumer gets to work on this one
+                ahead.extend(islice(loads, 1))  # the next batch is on its way before the consumer gets to work on this one
                 yield batch
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _loads(self, pool: ThreadPoolExecutor) -> Iterator[Future]:
+        """One load after the other, begun in a thread when it is asked for."""
+        items = iter(self.batches)
+        if self.fetch is None:
+            for number in count():
+                yield pool.submit(load_batch, number, next, items, _END)
+        try:
+            for number in count():
+                if (request := load_batch(number, next, items, _END)) is _END:
+                    return
+                yield pool.submit(load_batch, number, self.fetch, request)
+        except Exception as error:  # a request that cannot be made, which is an error at its batch, too
+            failed: Future = Future()
+            failed.set_exception(error)
+            yield failed
 
 
 class DevicePrefetcher:
@@ -89,15 +101,19 @@ class DevicePrefetcher:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        batches = iter(self.batches)
-        upcoming = self._copy(batches)
+        batches, numbers = iter(self.batches), count()
+        upcoming = self._copy(batches, next(numbers))
         while upcoming is not _END:
             batch = self._arrived(upcoming)
-            upcoming = self._copy(batches)  # queued now, before the consumer queues its work on `batch`
+            try:
+                upcoming = self._copy(batches, next(numbers))  # queued now, before the consumer queues its work on `batch`
+            except Exception:  # of the next batch: this one is there
+                yield batch
+                raise
             yield batch
 
-    def _copy(self, batches: Iterator[Any]) -> Any:
-        batch = next(batches, _END)
+    def _copy(self, batches: Iterator[Any], number: int) -> Any:
+        batch = load_batch(number, next, batches, _END)
         if batch is _END:
             return _END
         if self.stream is None:

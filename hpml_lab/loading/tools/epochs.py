@@ -4,6 +4,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import torch
@@ -12,8 +13,10 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import shutdown_workers, sleep_until
 from hpml_lab.core.timing.timeline import Span, span
+from hpml_lab.loading.tools.next_batch import load_batch
 
 PARTS = ("compute", "waiting", "collate", "queue", "start-up", "end")
+_END = object()
 DEADLINE = 120.0  # seconds after which a loader that gives no batch raises
 
 
@@ -122,7 +125,7 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
     A stamped loader gives (batch, spans): a moment of waiting is named by what happened to the batch that was waited for, from
     its worker's time stamps. Of any other loader nobody knows that: all of the wait counts as "waiting".
     On a GPU a step ends when all that was launched is done; otherwise its time would count as waiting for a later batch.
-    An error of the loader or the step ends the workers before it is passed on.
+    An error of the loader or the step ends the workers before it is passed on. A StopIteration of the data set is a LabError.
     """
     parts = dict.fromkeys(PARTS, 0.0)
     spans: list[Span] = []
@@ -132,11 +135,9 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
     now = CLOCK()
     parts["start-up"] = now - wall
     try:
-        while True:
+        for number in count():
             asked = now
-            try:
-                batch = next(iterator)
-            except StopIteration:
+            if (batch := load_batch(number, next, iterator, _END)) is _END:
                 break
             got = CLOCK()
             if _is_stamped(batch):

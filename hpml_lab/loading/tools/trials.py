@@ -1,13 +1,15 @@
 """One trial of a DataLoader's settings: some batches, timed together with the step that consumes them."""
 
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading.tools.deadline import with_deadline
@@ -22,11 +24,13 @@ class LoaderTrial:
 
     start_up  seconds to the first batch
     steady    seconds for each batch afterwards, step included
+    failure   why it did not fit, such as workers that find no memory; empty if it did. Then nothing was measured
     """
 
     options: dict[str, Any]
-    start_up: float
-    steady: float
+    start_up: float = float("inf")
+    steady: float = float("inf")
+    failure: str = ""
 
     @property
     def workers(self) -> int:
@@ -39,9 +43,20 @@ class LoaderTrial:
 
 
 def median_trial(trials: Iterable[LoaderTrial], options: dict[str, Any]) -> LoaderTrial:
-    """The trials with these options as one: medians."""
-    same = [trial for trial in trials if trial.options == options]
+    """The trials with these options that fitted, as one: medians."""
+    same = [trial for trial in trials if trial.options == options and not trial.failure]
     return LoaderTrial(options, median(trial.start_up for trial in same), median(trial.steady for trial in same))
+
+
+def shuffled(length: int) -> Iterator[int]:
+    """0 to length − 1 in random order, again and again, but the memory and time are those of what is drawn."""
+    draw = random.Random(0)
+    while True:
+        moved: dict[int, int] = {}  # Fisher and Yates's shuffle of a list that holds its own indices, but for these
+        for last in range(length - 1, -1, -1):
+            index = draw.randint(0, last)
+            yield moved.get(index, index)
+            moved[index] = moved.pop(last, last)
 
 
 class Trials:
@@ -52,8 +67,7 @@ class Trials:
     ) -> None:
         self.dataset, self.batch_size, self.step = dataset, batch_size, step
         self.deadline_seconds, self.given, self.end = deadline_seconds, given, end
-        self.order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
-        self.taken = 0
+        self.length, self._order = len(dataset), shuffled(len(dataset))
         self.steps: list[float] = []
 
     @property
@@ -69,18 +83,16 @@ class Trials:
         workers = options["num_workers"]
         settle = max(1, workers)  # the first batches of all workers come together
         ahead = workers * options.get("prefetch_factor", 0)
-        wanted = min(settle + max(TIMED, 2 * workers), max(2, len(self.order) // self.batch_size))
+        wanted = min(settle + max(TIMED, 2 * workers), max(2, self.length // self.batch_size))
         settle = min(settle, wanted - 1)
-        samples = self._samples((wanted + ahead) * self.batch_size)
+        samples = list(islice(self._order, (wanted + ahead) * self.batch_size))
         given = {name: value for name, value in self.given.items() if workers or name not in WORKERS_ONLY}
-        with allow_oversubscription():
-            loader = DataLoader(Subset(self.dataset, samples), self.batch_size, **{**given, **options})
+        try:
+            with allow_oversubscription():
+                loader = DataLoader(self.dataset, self.batch_size, sampler=samples, **{**given, **options})
+        except (TypeError, ValueError) as error:
+            raise LabError(f"DataLoader does not take these options ({error}).", "Correct what is given besides.") from error
         return self._timed(loader, options, wanted, settle)
-
-    def _samples(self, number: int) -> list[int]:
-        samples = [self.order[(self.taken + i) % len(self.order)] for i in range(number)]
-        self.taken = (self.taken + number) % len(self.order)
-        return samples
 
     def _timed(self, loader: DataLoader, options: dict[str, Any], wanted: int, settle: int) -> LoaderTrial:
         moments = [CLOCK()]
@@ -91,6 +103,8 @@ class Trials:
                 self.steps.append(CLOCK() - moments[-1])
                 if len(moments) > wanted:
                     break
+        if len(moments) < 2:
+            raise LabError("The loader gives no batch.", "Look at collate_fn and at the options that are given.")
         if len(moments) < settle + 2:
             return LoaderTrial(options, moments[1] - moments[0], self.steps[-1])  # a single batch: nothing is steady
         return LoaderTrial(options, moments[1] - moments[0], (moments[-1] - moments[settle]) / (len(moments) - 1 - settle))

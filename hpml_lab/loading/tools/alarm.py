@@ -1,0 +1,70 @@
+"""An alarm for a wait that may never end: it raises TooLateError in the thread that waits."""
+
+import contextlib
+import ctypes
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hpml_lab.core.system.shared_clock import CLOCK
+
+LONGEST = 3600.0  # seconds until the alarm looks again: timers take no number of any size
+
+
+class TooLateError(BaseException):
+    """Raised into what was waited for; not an Exception, so that no `except Exception` of a data set stops it."""
+
+
+@contextlib.contextmanager
+def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
+    """Raise TooLateError in the block as soon as `left(when the block began)` is 0 or less, at the first look or a later one.
+
+    left   seconds until it is too late, or until that is to be asked again
+    first  seconds until it is asked first
+    In the main thread SIGALRM interrupts any wait, where there is such a signal and nobody else uses it. Elsewhere a thread
+    asks the interpreter to raise, which it does as soon as the block runs Python again.
+    """
+    in_main = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getitimer(signal.ITIMER_REAL)[0] or callable(signal.getsignal(signal.SIGALRM)):
+        with _by_thread(left, first):
+            yield
+        return
+    asked = CLOCK()
+
+    def ring(*_: Any) -> None:
+        if (seconds := left(asked)) <= 0:
+            raise TooLateError
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, min(first, LONGEST))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
+    asked, waiter = CLOCK(), ctypes.c_ulong(threading.get_ident())
+    over, turn = threading.Event(), threading.Lock()
+
+    def watch() -> None:
+        seconds = first
+        while not over.wait(min(seconds, LONGEST)):
+            if (seconds := left(asked)) > 0:
+                continue
+            with turn:
+                if not over.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(waiter, ctypes.py_object(TooLateError))
+            return
+
+    threading.Thread(target=watch, daemon=True, name="deadline of a batch").start()
+    try:
+        yield
+    finally:
+        with turn:
+            over.set()
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(waiter, None)  # if it came at the last moment

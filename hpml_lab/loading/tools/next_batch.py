@@ -1,0 +1,108 @@
+"""A batch is loaded, and a StopIteration of its data set is an error: to a loop it would be the end of the epoch.
+
+`next` reports the end by StopIteration, and a data set that reads from an iterator of its own may let one out by mistake. Who
+loops over the loader, such as a generator in it, cannot tell them apart. So the two functions of torch through which the errors
+of a data set come, in this process and from a worker, are replaced while a batch is being loaded.
+"""
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+from hpml_lab.core.system.errors import LabError
+
+RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
+STOP_FIX = (
+    "An iterator in the data set, its transform, collate_fn or sampler had no more items. Give the data set the length that "
+    "it has, or catch StopIteration there."
+)
+
+
+class StoppedError(RuntimeError):
+    """A StopIteration that left a data set or its collate_fn."""
+
+
+class _Torch:
+    """torch's two functions, and how many threads load a batch now."""
+
+    fetch, reraise = _MapDatasetFetcher.fetch, ExceptionWrapper.reraise
+    lock, loading = threading.Lock(), 0
+
+
+def _fetch(fetcher: Any, indices: Any) -> Any:
+    return stop_is_an_error(_Torch.fetch, fetcher, indices)
+
+
+def _reraise(wrapped: ExceptionWrapper) -> None:
+    try:
+        _Torch.reraise(wrapped)
+    except Exception as error:
+        named = isinstance(error, wrapped.exc_type) or RAISED.search(text_of(error))
+        if named and not isinstance(error, StopIteration):
+            raise
+    # It is a StopIteration, or torch could not make one of its type, such as an ExceptionGroup, and raised why.
+    raise RuntimeError(f"Caught {wrapped.exc_type.__name__} {wrapped.where}.\nOriginal {wrapped.exc_msg}")
+
+
+def stop_is_an_error(load: Callable[..., Any], *arguments: Any) -> Any:
+    """`load(*arguments)`; a StopIteration that leaves it becomes a StoppedError."""
+    try:
+        return load(*arguments)
+    except StopIteration as error:
+        raise StoppedError("StopIteration") from error
+
+
+@contextlib.contextmanager
+def faults_are_errors() -> Iterator[None]:
+    """In the block, what a map-style data set raises comes out of its loader, be it a StopIteration or an ExceptionGroup."""
+    with _Torch.lock:
+        _Torch.loading += 1
+        _MapDatasetFetcher.fetch, ExceptionWrapper.reraise = _fetch, _reraise
+    try:
+        yield
+    finally:
+        with _Torch.lock:
+            _Torch.loading -= 1
+            if not _Torch.loading:
+                _MapDatasetFetcher.fetch, ExceptionWrapper.reraise = _Torch.fetch, _Torch.reraise
+
+
+def load_batch(number: int, load: Callable[..., Any], *arguments: Any) -> Any:
+    """`load(*arguments)`, which loads batch `number`. A StopIteration from it, such as a data set's, is a LabError.
+
+    The next batch of an iterator is load_batch(number, next, iterator, END): its own end gives END.
+    """
+    try:
+        with faults_are_errors():
+            return load(*arguments)
+    except (StopIteration, RuntimeError) as error:
+        if is_stop(error):
+            raise stop_error("The data set", number) from error
+        raise
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether an error is a StopIteration of a data set: itself, from a worker, or from a generator, which changes its type."""
+    text = text_of(error)
+    raised = RAISED.search(text)
+    from_worker = raised is not None and raised[1] in ("StopIteration", "StoppedError")
+    from_generator = isinstance(error, RuntimeError) and text.rstrip().endswith("generator raised StopIteration")
+    return isinstance(error, StopIteration | StoppedError) or from_worker or from_generator
+
+
+def stop_error(who: str, number: int) -> LabError:
+    """What is said of a StopIteration that came while batch `number` was loaded."""
+    return LabError(f"{who} raised StopIteration at batch {number}.", STOP_FIX)
+
+
+def text_of(error: BaseException) -> str:
+    """An error's text; that of its arguments, if its own cannot be made."""
+    try:
+        return str(error)
+    except Exception:  # a __str__ that raises
+        return " ".join(arg for arg in error.args if isinstance(arg, str))

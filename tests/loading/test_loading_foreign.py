@@ -1,0 +1,443 @@
+"""Loaders of other classes: they are iterated as without us, they are left as they were, and their faults have their batch."""
+
+import contextlib
+import gc
+import os
+import pickle
+import re
+import resource
+import signal
+import sqlite3
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from timm.data.loader import MultiEpochsDataLoader
+from torch._utils import ExceptionWrapper
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import child_pids
+from hpml_lab.loading import DevicePrefetcher, Fetch, ThreadPrefetcher, run_epoch, tune
+from hpml_lab.loading.tools.deadline import with_deadline
+from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata calls it
+
+
+class Moving(DataLoader):
+    """As accelerate's DataLoaderShard: each batch is moved to its device by a generator."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch.to("cpu")
+
+
+class KeptLater(DataLoader):
+    """Keeps the iterator of its first epoch, and so the workers."""
+
+    def __iter__(self):
+        if not hasattr(self, "kept"):
+            self.kept = super().__iter__()
+        elif self.num_workers:
+            self.kept._reset(self)
+        else:
+            self.kept = super().__iter__()
+        for _ in range(len(self)):
+            yield next(self.kept)
+
+
+class Wrapping(DataLoader):
+    """As accelerate's adapter: it has a loader, whose attributes it shows as its own."""
+
+    def __init__(self, *arguments, **options):
+        self.__dict__["base"] = DataLoader(*arguments, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["base"], name)
+
+    def __iter__(self):
+        yield from self.base
+
+    def __len__(self):
+        return len(self.base)
+
+
+class Frozen(DataLoader):
+    """Takes no attributes once it is made, as loaders that a framework wraps."""
+
+    def __setattr__(self, name, value):
+        if name != "_iterator" and "made" in self.__dict__:
+            raise AttributeError(f"{name} is frozen")
+        super().__setattr__(name, value)
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.__dict__["made"] = True
+
+
+KINDS = [DataLoader, Moving, MultiEpochsDataLoader, KeptLater, Wrapping, Frozen, StatefulDataLoader]
+
+
+def own(loader):
+    """The loader's attributes, but for the iterator that it keeps."""
+    return {name: value for name, value in vars(loader).items() if name not in ("_iterator", "iterator", "kept")}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_gives_its_batches_and_is_left_as_it_was(kind, workers):
+    loader = kind(KnownCost(20), 4, num_workers=workers)
+    before = own(loader)
+    for _ in range(2):
+        with with_deadline(loader) as batches:
+            first = next(batches)
+            assert own(loader) == before, "in the block, too"
+            assert [int(batch[0, 0]) for batch in (first, *batches)] == [0, 4, 8, 12, 16]
+        assert own(loader) == before
+    for leave in (StopAsyncIteration, None):
+        try:
+            with with_deadline(loader) as batches:
+                next(batches)
+                if leave:
+                    raise leave
+        except StopAsyncIteration:
+            pass
+        assert own(loader) == before
+
+
+def fault_of(kind, fault, workers, deadline):
+    """In a child: what is reported of a fault, and then of the same loader's next epoch, and who is left."""
+    loader, found = kind(FaultyData(fault, at=13), 4, num_workers=workers), []
+    before = own(loader)
+    for _ in range(2):
+        try:
+            with with_deadline(loader, deadline) as batches:
+                for _ in batches:
+                    pass
+        except LabError as error:
+            found.append(error.problem)
+    return found, child_pids(), own(loader) == before
+
+
+FAULTS = {
+    "raises": r"^Worker \d raised KeyError: 'no label for sample 13' at batch 3\.$",
+    "hangs": r"^No batch came within 1 s at batch 3: a worker hangs, or is slower than that\.$",
+    "killed": r"^A worker \(process \d+\) (was killed by signal Killed|ended without an error message) at batch [23]\.$",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_a_fault_of_each_kind_has_its_batch_and_no_worker_is_left(kind, fault):
+    outcome = run_in_child(fault_of, kind, fault, 2, 1.0 if fault == "hangs" else 60.0, method="fork", deadline_seconds=300.0)
+    assert outcome.how == "returned", outcome
+    (first, second), left, unchanged = outcome.value
+    assert re.search(FAULTS[fault], first) and re.search(FAULTS[fault], second), outcome
+    assert not left and unchanged
+
+
+# --- a loader that can say how far it is -------------------------------------------------------------------------------------
+
+
+def states(loader, iterate):
+    """The state before each batch but the last, and after a break; and the rest that another loader gives from there."""
+    found = []
+    torch.manual_seed(0)  # it is in the state, too
+    with iterate(loader) as batches:
+        for number, _ in enumerate(batches):
+            found.append(pickle.loads(pickle.dumps(loader.state_dict())))
+            if number == 2:
+                break
+    found.append(loader.state_dict())
+    again = StatefulDataLoader(KnownCost(20), 4, num_workers=loader.num_workers)
+    again.load_state_dict(found[-1])
+    with iterate(again) as batches:
+        return found, [int(batch[0, 0]) for batch in batches]
+
+
+@contextlib.contextmanager
+def plainly(loader):
+    yield iter(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_in_the_middle_of_an_epoch_is_as_without_us(workers):
+    plain, watched = (
+        states(StatefulDataLoader(KnownCost(20), 4, num_workers=workers), iterate) for iterate in (plainly, with_deadline)
+    )
+    assert watched == plain and watched[1] == [12, 16], "a resumed epoch is no error, though shorter than its length"
+
+
+# --- a StopIteration is an error ---------------------------------------------------------------------------------------------
+
+
+class Drained(torch.utils.data.Dataset):
+    """Reads from an iterator of its own that is shorter than its length."""
+
+    def __init__(self):
+        self.rows = iter(range(6))
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return torch.tensor([float(next(self.rows))])
+
+
+def stops_at_4(samples):
+    """A collate_fn that lets a StopIteration out."""
+    return next(iter([])) if samples[0][0] == 4 else torch.stack(samples)
+
+
+class FromGenerator(Drained):
+    def __getitem__(self, index):
+        return next(self.rows_of())
+
+    def rows_of(self):
+        yield torch.tensor([float(next(self.rows))])
+
+
+class BadSampler:
+    def __iter__(self):
+        rows = iter(range(6))
+        while True:
+            yield next(rows)
+
+    def __len__(self):
+        return 16
+
+
+STOPS = {
+    "data set": lambda kind, **options: kind(Drained(), 4, **options),
+    "generator in it": lambda kind, **options: kind(FromGenerator(), 4, **options),
+    "collate_fn": lambda kind, **options: kind(KnownCost(16), 4, collate_fn=stops_at_4, **options),
+    "sampler": lambda kind, **options: kind(KnownCost(16), 4, sampler=BadSampler(), **options),
+}
+
+
+def through_deadline(loader, seen):
+    with with_deadline(loader) as batches:
+        for batch in batches:
+            seen.append(batch)
+
+
+WAYS = {
+    "with_deadline": through_deadline,
+    "run_epoch": lambda loader, seen: run_epoch(loader, seen.append),
+    "ThreadPrefetcher": lambda loader, seen: [seen.append(batch) for batch in ThreadPrefetcher(loader)],
+    "DevicePrefetcher": lambda loader, seen: [seen.append(batch) for batch in DevicePrefetcher(loader, "cpu")],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", [DataLoader, Moving, StatefulDataLoader])
+@pytest.mark.parametrize("where", STOPS)
+def test_a_stop_iteration_is_an_error_with_its_batch(where, kind, way):
+    seen = []
+    with pytest.raises(LabError, match=r"^The data set raised StopIteration at batch 1\. .*length that it has"):
+        WAYS[way](STOPS[where](kind), seen)
+    assert len(seen) == 1, "what came before is given"
+
+
+@pytest.mark.parametrize("kind", [DataLoader, Moving])
+@pytest.mark.parametrize("where", ["data set", "collate_fn"])
+def test_a_stop_iteration_of_a_worker_is_an_error_with_its_batch(where, kind):
+    seen = []
+    with pytest.raises(LabError, match=r"^Worker 0 raised StopIteration at batch 1\."):
+        through_deadline(STOPS[where](kind, num_workers=1), seen)
+    assert len(seen) == 1 and not child_pids()
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(8.0).reshape(8, 1))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_end_of_a_stream_is_an_end_and_a_stop_iteration_of_its_collate_fn_is_none(workers):
+    seen = []
+    through_deadline(DataLoader(Stream(), 4, num_workers=workers), seen)
+    assert len(seen) == 2
+    with pytest.raises(LabError, match=r"raised StopIteration at batch 1\."):
+        through_deadline(DataLoader(Stream(), 4, num_workers=workers, collate_fn=stops_at_4), seen)
+
+
+def test_a_fetch_that_lets_a_stop_iteration_out_is_an_error_and_torch_is_as_before():
+    before = _MapDatasetFetcher.fetch, ExceptionWrapper.reraise
+    got = []
+    with pytest.raises(LabError, match=r"^The data set raised StopIteration at batch 2\."):
+        for batch in ThreadPrefetcher(range(9), lambda number: number if number < 2 else next(iter([])), threads=2):
+            got.append(batch)
+    with pytest.raises(LabError, match=r"at batch 1\."):
+        got.extend(map(len, ThreadPrefetcher(BatchSampler(BadSampler(), 4, False), Fetch(KnownCost(16)), threads=2)))
+    assert got == [0, 1, 2]
+    assert (_MapDatasetFetcher.fetch, ExceptionWrapper.reraise) == before
+
+
+def test_a_batch_that_was_loaded_is_given_though_the_next_one_fails():
+    def batches():
+        yield torch.zeros(1)
+        yield torch.ones(1)
+        raise OSError("disk on fire")
+
+    got = []
+    with pytest.raises(OSError, match="disk on fire"):
+        for batch in DevicePrefetcher(batches(), "cpu"):
+            got.append(batch.item())
+    assert got == [0, 1]
+
+    def requests():
+        yield from range(3)
+        raise OSError("no such file")
+
+    got = []
+    with pytest.raises(OSError, match="no such file"):
+        for batch in ThreadPrefetcher(requests(), abs, depth=3):
+            got.append(batch)
+    assert got == [0, 1, 2]
+
+
+# --- any exception, any thread, any start method -----------------------------------------------------------------------------
+
+
+class Rude(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Described(Exception):
+    """Has a `message`, as exceptions of many clients of services have, and wants more than that."""
+
+    message = "no answer"
+
+    def __init__(self, code, reason):
+        super().__init__(f"{code}: {reason}")
+
+
+class Raises(KnownCost):
+    def __init__(self, make):
+        super().__init__(16)
+        self.make = make
+
+    def __getitem__(self, index):
+        if index == 9:
+            raise self.make()
+        return super().__getitem__(index)
+
+
+RAISED = {
+    "ExceptionGroup: several (2 sub-exceptions)": lambda: ExceptionGroup("several", [ValueError("a"), KeyError("b")]),
+    "Rude: ": Rude,
+    "test_loading_foreign.Described: 503: busy": lambda: Described(503, "busy"),
+    "StopAsyncIteration: the end": lambda: StopAsyncIteration("the end"),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("text", RAISED)
+def test_the_true_error_of_a_data_set_is_named(text, workers):
+    text = text if workers else text.removeprefix("test_loading_foreign.")
+    with pytest.raises(LabError, match=re.escape(text) + r".*at batch 2\."):
+        through_deadline(DataLoader(Raises(RAISED[[name for name in RAISED if text in name][0]]), 4, num_workers=workers), [])
+
+
+def hang_in_a_thread(workers):
+    """In a child: a worker hangs while another thread than the main one waits for it; another loader's are not ended."""
+    other = iter(DataLoader(KnownCost(32), 4, num_workers=1))
+    next(other)
+    with_threads = threading.active_count()
+    try:
+        with with_deadline(DataLoader(FaultyData("hangs"), 4, num_workers=workers), 1.0) as batches:
+            for _ in ThreadPrefetcher(batches):
+                pass
+    except LabError as error:
+        return error.problem, len(child_pids()), threading.active_count() - with_threads, len(list(other))
+
+
+def test_a_deadline_holds_in_any_thread():
+    outcome = run_in_child(hang_in_a_thread, 2, method="fork", deadline_seconds=300.0)
+    assert outcome.value == ("No batch came within 1 s at batch 1: a worker hangs, or is slower than that.", 1, 0, 7), outcome
+
+
+def hang_with_an_alarm_of_ones_own():
+    """In a child: the program uses SIGALRM itself, and a sample hangs in Python."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+
+    class Spins(KnownCost):
+        def __getitem__(self, index):
+            while index == 5:
+                time.sleep(0.01)
+            return super().__getitem__(index)
+
+    try:
+        through_deadline_of(1.0, DataLoader(Spins(8), 4))
+    except LabError as error:
+        return error.problem, callable(signal.getsignal(signal.SIGALRM))
+
+
+def through_deadline_of(seconds, loader):
+    with with_deadline(loader, seconds) as batches:
+        return len(list(batches))
+
+
+def test_a_program_that_uses_the_alarm_itself_keeps_it_and_has_a_deadline():
+    outcome = run_in_child(hang_with_an_alarm_of_ones_own, method="fork", deadline_seconds=300.0)
+    assert outcome.value == ("No batch came within 1 s at batch 1: the data set hangs, or is slower than that.", True), outcome
+
+
+@pytest.mark.parametrize("seconds", [0, -1, None, "5", float("nan"), float("inf"), True, 1j])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_no_deadline_is_refused_before_anything_starts(seconds, workers):
+    with pytest.raises(LabError, match=re.escape(f"deadline_seconds={seconds!r} is not a time.")):
+        through_deadline_of(seconds, DataLoader(FaultyData("killed", at=0), 4, num_workers=workers))
+    with pytest.raises(LabError, match=re.escape(f"deadline_seconds={seconds!r} is not a time.")):
+        tune(FaultyData("killed", at=0), 4, deadline_seconds=seconds)
+
+
+@pytest.mark.parametrize("seconds", [1e300, np.float32(60), Fraction(60)])
+def test_any_time_is_a_deadline(seconds):
+    assert through_deadline_of(seconds, DataLoader(KnownCost(8), 4)) == 2
+
+
+class WithConnection(KnownCost):
+    def __init__(self):
+        super().__init__(8)
+        self.connection = sqlite3.connect(":memory:")
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")
+@pytest.mark.parametrize("kind", [DataLoader, Moving])
+@pytest.mark.parametrize("make", [lambda: (WithConnection(), None), lambda: (KnownCost(8), lambda samples: samples)])
+def test_what_a_new_interpreter_cannot_be_sent_is_named(make, kind):
+    dataset, collate = make()
+    loader = kind(dataset, 4, num_workers=2, collate_fn=collate, multiprocessing_context="spawn")
+    with pytest.raises(LabError, match=r"cannot be sent to another process \((Attribute|Type)Error: .*pickle.*open files"):
+        through_deadline(loader, [])
+    assert not child_pids() and loader.collate_fn is (collate or default_collate)
+    options = {} if collate is None else {"collate_fn": collate}
+    tuned = tune(dataset, 4, max_workers=1, multiprocessing_context="spawn", **options)
+    assert tuned.options == {"num_workers": 0} and "num_workers=1 did not fit: The data set or a function" in tuned.reason
+
+
+def few_files(workers):
+    """In a child: no more than these files may be open; what is said of workers that need more, and who is left."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 14,) * 2)
+    try:
+        through_deadline(DataLoader(KnownCost(32), 4, num_workers=workers), [])
+    except LabError as error:
+        gc.collect()
+        return error.problem, child_pids()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the open files in /proc")
+def test_workers_that_find_no_file_left_are_reported_and_none_is_left():
+    outcome = run_in_child(few_files, 8, method="fork", deadline_seconds=300.0)
+    problem, left = outcome.value
+    assert problem == "8 workers could not start (OSError: [Errno 24] Too many open files)." and not left, outcome
