@@ -14,24 +14,24 @@ import numpy as np
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.dicom import is_dicom, load_dicom, save_dicom
 from hpml_lab.capstone.tools.luna16 import load_luna16
-from hpml_lab.capstone.tools.reading import check_file, checked, damaged, unannotated, unreadable
+from hpml_lab.capstone.tools.reading import AGAIN, check_file, checked, damaged, unannotated, unreadable
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.readers import VOLUME, check_zip, open_file, reader
 
 FORMATS = ("npz", "dicom")
 META = ("spacing", "slope", "intercept", "nodules")
-LARGEST_UNPACKED = 1 << 32  # bytes, 2,048 slices of 1,024 × 1,024: what asks for more is no scan
 
 
 def find_scans(folder: str | Path) -> list[Path]:
     """Paths of all scans in a folder and below it, each of which `load` takes, sorted: files of the workbook and of LUNA16, and
-    folders that hold a DICOM series. Links are followed, but not into a folder from inside it; pipes, sockets and devices are
+    folders that hold a DICOM series. Links are followed, and each folder is entered once; pipes, sockets and devices are
     no scans. Raises LabError for a folder that does not exist, cannot be read or holds none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise unreadable(folder, "there is no such folder.", "Check the path; set HPML_DATA for data sets of your own.")
     try:
-        found = sorted(_scans_in(folder, []))
+        found = sorted(_scans_in(folder, set()))
     except OSError as error:
         fix = "Check its permissions, or choose another folder."
         raise unreadable(error.filename or folder, f"it cannot be read ({error.strerror or error}).", fix) from error
@@ -41,16 +41,17 @@ def find_scans(folder: str | Path) -> list[Path]:
     return found
 
 
-def _scans_in(folder: Path, above: list[Path]) -> Iterator[Path]:
-    """The scans of a folder that was entered from the folders `above`, which links may lead back to."""
-    series, above = False, [*above, folder.resolve()]
-    for path in sorted(folder.iterdir()):
+def _scans_in(folder: Path, entered: set[Path]) -> Iterator[Path]:
+    """The scans of a folder and of those below it that were not `entered` yet: links among folders may lead anywhere."""
+    series = False
+    entered.add(folder.resolve())
+    for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path)):  # a folder under its own name first
         # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
         if path.name.startswith((".", "seg-lungs")):
             continue
         if path.is_dir():
-            if path.resolve() not in above:
-                yield from _scans_in(path, above)
+            if path.resolve() not in entered:
+                yield from _scans_in(path, entered)
         elif path.suffix.lower() in (".npz", ".mhd"):
             yield path
         else:
@@ -59,6 +60,7 @@ def _scans_in(folder: Path, above: list[Path]) -> Iterator[Path]:
         yield folder
 
 
+@reader("a scan", AGAIN)
 def load(path: str | Path, *, annotated: bool = True) -> Scan:
     """The scan in a file, or in a folder with one DICOM series, checked.
 
@@ -76,11 +78,10 @@ def load(path: str | Path, *, annotated: bool = True) -> Scan:
         fix = "Scans are .npz or .mhd files; for DICOM hand over the folder of the series."
         raise unreadable(path, "this is not a file of a known format.", fix)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            unpacked = sum(entry.file_size for entry in file.zip.infolist())
-            if unpacked > max(LARGEST_UNPACKED, path.stat().st_size):
-                raise ValueError(f"it would unpack to {unpacked:,} bytes")
-            values = {key: file[key] for key in file.files}
+        with open_file(path, VOLUME) as content:
+            check_zip(content, VOLUME)
+            with np.load(content, allow_pickle=False) as file:
+                values = {key: file[key] for key in file.files}
     except Exception as error:  # of a damaged file NumPy and zipfile raise whatever their parts raise
         raise damaged(path, error) from error
     if missing := [key for key in ("stored", *META[:3]) if key not in values]:

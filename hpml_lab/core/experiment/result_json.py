@@ -20,23 +20,20 @@ import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, Table
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import RECORD, read_text, reader
 
 FORMAT = 2  # of the JSON file; raise it when a change makes old files unreadable
 # What a damaged or hostile record may raise: OverflowError for 10^400, RecursionError for one nested 100,000 deep.
 WRONG = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
 
+@reader("a readable result", "Delete it and run the experiment again.")
 def read_record(path: Path) -> dict[str, Any]:
     """The saved record as plain JSON, without its format number; LabError if it cannot be read."""
-    try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ValueError("it is not a file")  # a pipe would never end, nor would /dev/zero
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-        if record.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        return record
-    except WRONG as error:
-        raise unreadable(path, error) from error
+    record = json.loads(read_text(path, RECORD))
+    if record.pop("format") != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    return record
 
 
 def unreadable(path: Path, error: Exception) -> LabError:

@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write, set_aside
-from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.paths import RESULTS, user_path
+from hpml_lab.core.system.readers import RECORD, read_text, reader
 
 PREDICTIONS = "predictions.json"
 EXERCISES = "exercises.json"
@@ -26,7 +27,16 @@ _last_run: dict[str, str] = {}  # slug, size and device of the experiment that a
 def results_folder() -> Path | None:
     """Where results are kept if no other folder is named, or None if nothing is kept."""
     named = os.environ.get("HPML_RESULTS")
-    return RESULTS if named is None else Path(named).expanduser() if named else None
+    return RESULTS if named is None else user_path(named, "HPML_RESULTS") if named else None
+
+
+def _kept_in(what: str) -> Path | None:
+    """The folder of results; where it cannot be found, this is reported on stderr, and the notebook goes on."""
+    try:
+        return results_folder()
+    except LabError as error:
+        print(f"{what} was not kept: {error}", file=sys.stderr)
+        return None
 
 
 def keep(result: Any) -> None:
@@ -37,7 +47,7 @@ def keep(result: Any) -> None:
     if not _cell():
         return
     _last_run.update(slug=result.slug, size=result.size, device=result.device)
-    folder = results_folder()
+    folder = _kept_in("This result")
     if folder is None or not result.slug:
         return
     try:
@@ -71,8 +81,8 @@ def _how_full(size: str) -> tuple[bool, bool]:
 
 def keep_prediction(guess: float, measured: float, unit: str) -> None:
     """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it."""
-    folder, cell = results_folder(), _cell()
-    if folder is None or not cell:
+    cell = _cell()
+    if not cell or (folder := _kept_in("This prediction")) is None:
         return
     found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_run}
     _add(folder / PREDICTIONS, found, "cell", "This prediction")
@@ -80,8 +90,9 @@ def keep_prediction(guess: float, measured: float, unit: str) -> None:
 
 def keep_verdict(notebook: str, exercise: str, state: str, mistake: str) -> None:
     """Add what a check in a notebook found to `exercises.json`; an exercise that was right stays so."""
-    folder = results_folder()
-    if folder is None or not _cell() or state == "not yet" or tried_exercises(folder).get(exercise):
+    if not _cell() or state == "not yet" or (folder := _kept_in("What this check found")) is None:
+        return
+    if tried_exercises(folder).get(exercise):
         return
     found = {"exercise": exercise, "notebook": notebook, "state": state, "mistake": mistake}
     _add(folder / EXERCISES, found, "exercise", "What this check found")
@@ -139,9 +150,14 @@ def _is_finite(value: Any) -> bool:
 def _read(path: Path) -> Any:
     """What a JSON file holds; None if it is not there or cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):
+        return _content(path)
+    except LabError:
         return None
+
+
+@reader("a file of results", "Delete it.")
+def _content(path: Path) -> Any:
+    return json.loads(read_text(path, RECORD))
 
 
 def _cell() -> str:

@@ -6,22 +6,26 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.system.readers import IMAGE, read_bytes, reader
 from hpml_lab.storage.lessons import dali_pipelines as graphs
+from hpml_lab.storage.tools.landmark_table import image_of
+
+UNREADABLE = ("an image that can be read", "Restore the file, or get another copy of it.")
 
 
+@reader(*UNREADABLE)
 def pil_image(path: Path | str) -> Any:
     """A file as PIL's RGB image."""
-    from PIL import Image
-
-    with Image.open(path) as file:
-        return file.convert("RGB")
+    return image_of(path, whole=True)
 
 
+@reader(*UNREADABLE)
 def tensor_image(path: Path | str) -> torch.Tensor:
     """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec."""
     from torchvision.io import ImageReadMode, decode_image
 
-    return decode_image(str(path), mode=ImageReadMode.RGB)
+    content = torch.frombuffer(bytearray(read_bytes(path, IMAGE)), dtype=torch.uint8)
+    return decode_image(content, mode=ImageReadMode.RGB)
 
 
 def training_set(folder: Path | str, decoder: Callable[[str], Any], side: int) -> Any:

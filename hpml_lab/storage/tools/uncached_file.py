@@ -22,7 +22,7 @@ import psutil
 
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.paths import RESULTS, user_path
 
 try:
     import fcntl
@@ -131,7 +131,7 @@ def choose_folder(folder: Path | str | None = None) -> Path:
     """
     named = folder or os.environ.get("HPML_DISK")
     if named:
-        chosen = Path(named).expanduser()
+        chosen = user_path(named, "HPML_DISK")
         if not chosen.is_dir() or not os.access(chosen, os.W_OK):
             raise LabError(f"{chosen} is not a folder that can be written.", "Name a folder on the disk to be measured.")
         return chosen
