@@ -22,6 +22,7 @@ from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import run_python
 from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.timing import clock
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
@@ -247,11 +248,11 @@ def load_outcomes(path: Path) -> dict[str, Outcome]:
 
 @reader("a list of outcomes", "Delete it: the runs are tried again.")
 def _outcomes(path: Path) -> dict[str, Outcome]:
-    return {item["slug"]: Outcome(**item) for item in json.loads(read_text(path, RECORD))}
+    return {item["slug"]: Outcome(**unsealed_record(item)) for item in json.loads(read_text(path, RECORD))}
 
 
 def save_outcomes(path: Path, outcomes: dict[str, Outcome]) -> None:
-    atomic_write(path, json.dumps([asdict(outcome) for outcome in outcomes.values()], indent=1) + "\n")
+    atomic_write(path, json.dumps([sealed_record(asdict(outcome)) for outcome in outcomes.values()], indent=1) + "\n")
 
 
 def page(outcomes: dict[str, Outcome], untried: Sequence[str], old: dict[str, str], here: dict, size: str) -> str:

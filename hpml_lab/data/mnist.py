@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import data_folders
 from hpml_lab.core.system.readers import gunzip, open_file, reader
@@ -24,7 +24,7 @@ LARGEST = 47_040_016  # bytes of the largest of them
 FETCH = "run `hpml-lab data fetch mnist`"
 
 
-class Damaged(LabError):
+class Damaged(UnreadableFile):
     """A file of a data set exists, but its content is not what it should be."""
 
 

@@ -96,7 +96,7 @@ def _speedscope_without_imports(text: str) -> str:
     return json.dumps(content)
 
 
-@reader("a speedscope file", "Record it again: `record_stacks(process_id, \"stacks.json\")`.")
+@reader("a speedscope file", 'Record it again: `record_stacks(process_id, "stacks.json")`.')
 def read_speedscope(path: Path | str) -> dict[str, Any]:
     """What a speedscope file holds: {"frames": names, "samples": stacks, "unit": …, "weights": their sum, "end": …}.
 

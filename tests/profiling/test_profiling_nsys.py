@@ -108,7 +108,7 @@ def test_a_report_without_a_table_is_read_and_a_damaged_or_empty_one_is_refused(
     damaged, empty = tmp_path / "damaged.sqlite", tmp_path / "empty.sqlite"
     damaged.write_bytes(b"SQLite format 3, or not" * 100)
     sqlite3.connect(empty).close()
-    for path, why in ((damaged, "is not a report"), (tmp_path / "absent", "is not a report"), (empty, "holds no kernel")):
+    for path, why in ((damaged, "is not a report"), (tmp_path / "absent", "absent is not there"), (empty, "holds no kernel")):
         with pytest.raises(LabError, match=why):
             nsys.read_nsys(path)
     assert not (tmp_path / "absent").exists()

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.sealed import read_state
 from hpml_lab.data import load
 from hpml_lab.race.experiments.checkpoints import Checkpoint, key_of
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
@@ -59,8 +61,8 @@ def saved(folder):
     found = []
     for path in folder.glob("*.pt"):
         try:
-            found.append(torch.load(path, weights_only=True)["state"]["iteration"])
-        except FileNotFoundError:
+            found.append(read_state(path)["state"]["iteration"])
+        except LabError:  # it was replaced or removed meanwhile
             pass
     return found
 

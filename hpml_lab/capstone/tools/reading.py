@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hpml_lab.capstone.tools.ct import Scan
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
 from hpml_lab.core.system.readers import TABLE, read_text, reader
 
 COLUMNS = ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm")  # of LUNA16's annotations.csv
@@ -24,9 +24,9 @@ def short_name(path: str | Path) -> str:
     return Path(*Path(path).parts[-2:]).as_posix()
 
 
-def unreadable(path: str | Path, problem: str, fix: str = AGAIN) -> LabError:
+def unreadable(path: str | Path, problem: str, fix: str = AGAIN) -> UnreadableFile:
     """The error for a file or folder that is not a scan: it begins with the stage and the file's name."""
-    return LabError(f"read, {short_name(path)}: {problem}", fix)
+    return UnreadableFile(f"read, {short_name(path)}: {problem}", fix)
 
 
 def damaged(path: Path, error: Exception) -> LabError:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
 
 MIB, GIB = 1 << 20, 1 << 30
 HEADER = MIB  # a scan's header: real ones have 1 kB
@@ -50,7 +50,7 @@ def reader(what: str, fix: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     what  what the file should be, for the sentence "x.csv is not …"
     fix   what to do about it
-    A LabError of the function itself stays as it is if it has the name in it.
+    An UnreadableFile of the function itself, and a LabError that has the name in it, stay as they are.
     """
 
     def register(function: Callable[P, R]) -> Callable[P, R]:
@@ -73,19 +73,19 @@ def reading(path: Path | str, what: str, fix: str) -> Iterator[None]:
     try:
         yield
     except LabError as error:
-        if os.path.basename(os.fspath(path)) in error.problem:
+        if isinstance(error, UnreadableFile) or os.path.basename(os.fspath(path)) in error.problem:
             raise
-        raise LabError(f"{path} is not {what}: {error.problem}", error.fix) from error
+        raise UnreadableFile(f"{path} is not {what}: {error.problem}", error.fix) from error
     except MemoryError as error:
-        raise LabError(f"{path} is not {what}, or needs more memory than there is.", fix) from error
+        raise UnreadableFile(f"{path} is not {what}, or needs more memory than there is.", fix) from error
     except FileNotFoundError as error:
-        raise LabError(f"{path} is not there.", fix) from error
+        raise UnreadableFile(f"{path} is not there.", fix) from error
     except Exception as error:
-        raise LabError(f"{path} is not {what} ({reason(error)}).", fix) from error
+        raise UnreadableFile(f"{path} is not {what} ({reason(error)}).", fix) from error
 
 
 def reason(error: Exception) -> str:
-    """An error in a few words: the system's own, or the first 200 letters of its text; its type where the text alone says little."""
+    """An error in a few words: the system's own, or the beginning of its text, after its type where the text says little."""
     if isinstance(error, LabError):
         return error.problem.rstrip(".")
     if isinstance(error, OSError) and error.strerror:
@@ -105,7 +105,7 @@ def open_file(path: Path | str, largest: int | None) -> IO[bytes]:
         if isinstance(error, FileNotFoundError):
             raise
         why = "links lead in a circle" if getattr(error, "errno", None) == errno.ELOOP else reason(error)
-        raise LabError(f"{path} cannot be read ({why}).", "Check the path and its permissions.") from error
+        raise UnreadableFile(f"{path} cannot be read ({why}).", "Check the path and its permissions.") from error
     try:
         _check(path, os.fstat(file.fileno()), largest)
     except LabError:
@@ -116,11 +116,15 @@ def open_file(path: Path | str, largest: int | None) -> IO[bytes]:
 
 def read_bytes(path: Path | str, largest: int) -> bytes:
     """The content of a regular file of at most `largest` bytes."""
+    parts, length = [], 0
     with open_file(path, largest) as file:
-        content = file.read(largest + 1)  # it may have grown, and files of the system's own say that they are empty
-    if content is None or len(content) > largest:
-        raise _too_large(path, largest)
-    return content
+        ask = os.fstat(file.fileno()).st_size + 1
+        while part := file.read(ask):
+            parts.append(part)
+            length, ask = length + len(part), MIB  # it has grown, or is one of the system's own, which say that they are empty
+            if length > largest:
+                raise _too_large(path, largest)
+    return b"".join(parts)
 
 
 def read_text(path: Path | str, largest: int, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -131,19 +135,19 @@ def read_text(path: Path | str, largest: int, encoding: str = "utf-8", errors: s
 def check_folder(path: Path | str) -> None:
     """Raise LabError unless `path` is a folder: what is taken for one may be a pipe, or a link that leads nowhere."""
     if not os.path.isdir(path):
-        raise LabError(f"{path} is no folder.", "Check the path.")
+        raise UnreadableFile(f"{path} is no folder.", "Check the path.")
 
 
 def _check(path: Path | str, status: os.stat_result, largest: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe, a socket or a device"
-        raise LabError(f"{path} is {kind}, not a file.", "Name a file.")
+        raise UnreadableFile(f"{path} is {kind}, not a file.", "Name a file.")
     if largest is not None and status.st_size > largest:
         raise _too_large(path, largest)
 
 
-def _too_large(path: Path | str, largest: int) -> LabError:
-    return LabError(f"{path} has more than {largest:,} bytes, too many for such a file.", "Is it the right one?")
+def _too_large(path: Path | str, largest: int) -> UnreadableFile:
+    return UnreadableFile(f"{path} has more than {largest:,} bytes, too many for such a file.", "Is it the right one?")
 
 
 # ---- what packed files unpack to -----------------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ def inflate(data: bytes, largest: int) -> bytes:
 
 
 def check_zip(file: IO[bytes], largest: int) -> None:
-    """Raise ValueError for a zip archive, as np.savez and torch.save write them, that would unpack to more than `largest` bytes.
+    """Raise ValueError for a zip archive, as np.savez and torch.save write, that would unpack to more than `largest` bytes.
 
     Python unpacks no more of an entry than the archive says here.
     """

@@ -1,7 +1,8 @@
-"""States that this program writes and reads again, with a digest: what was damaged in between is seen, and never taken for right.
+"""States that this program writes and reads again, with a digest: what was damaged in between is never taken for right.
 
-A file that is cut off fails to parse; one in which a bit flipped often does not, and other numbers are loaded. `seal` puts the
-sha256 of the content in front of it, `sealed_record` into a JSON record. (`Snapshots` of notebook 14 have it in their names.)
+A file that is cut off fails to parse; one in which a bit flipped often does not, and other numbers are loaded. `write_state`
+puts the sha256 of the content in front of it, `sealed_record` into a record for JSON. (`Snapshots` of notebook 14 have it in
+their names.)
 """
 
 import hashlib
@@ -23,7 +24,7 @@ def digest_of(content: bytes) -> str:
 
 
 def write_state(path: Path, state: Any) -> Path:
-    """Write what `torch.save` can to a file, whole or not at all, with its digest. Raises LabError where nothing can be written."""
+    """Write what `torch.save` can, with its digest, whole or not at all. Raises LabError where nothing can be written."""
     import torch  # here: records are read where torch is not needed
 
     buffer = io.BytesIO()
