@@ -22,7 +22,7 @@ from hpml_lab.capstone.tools.reading import (
 )
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import data_folders
-from hpml_lab.core.system.readers import HEADER, TABLE, VOLUME, inflate, open_file, read_text
+from hpml_lab.core.system.readers import HEADER, TABLE, VOLUME, inflate, open_file, read_text, reason
 
 TYPES = {"MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4", "MET_FLOAT": "f4"}
 OUTSIDE = -1024  # HU; scanners fill what is outside their field with values below it
@@ -58,7 +58,7 @@ def load_luna16(path: Path, *, annotated: bool = True) -> Scan:
         if len(size) != 3 or min(size) < 1 or not np.isfinite(offset).all() or not axes.are_perpendicular():
             raise ValueError(f"DimSize {size}, Offset {offset} and its axes are not those of a volume")
     except Exception as error:  # a line that is missing, no number, or too large for one
-        raise unreadable(path, f"the header describes no volume ({type(error).__name__}: {error}).") from error
+        raise unreadable(path, f"the header describes no volume ({reason(error)}).") from error
     needed = math.prod(size) * kind.itemsize
     if needed > VOLUME:
         raise unreadable(path, f"{needed:,} bytes are too many for a scan.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.core.system.errors import LabError, UnreadableFile
-from hpml_lab.core.system.readers import TABLE, read_text, reader
+from hpml_lab.core.system.readers import TABLE, read_text, reader, reason
 
 COLUMNS = ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm")  # of LUNA16's annotations.csv
 ANNOTATIONS = "annotations.csv"
@@ -116,5 +116,5 @@ def read_annotations(path: Path) -> dict[str, np.ndarray]:
             found.setdefault(row[COLUMNS[0]].strip(), []).append(values)
     except Exception as error:  # an error of csv, a column that is missing, a cell that is none
         fix = f"Its columns are {', '.join(COLUMNS)}, in mm."
-        raise unreadable(path, f"these are no annotations ({type(error).__name__}: {error}).", fix) from error
+        raise unreadable(path, f"these are no annotations ({reason(error)}).", fix) from error
     return {name: np.array(rows) for name, rows in found.items()}

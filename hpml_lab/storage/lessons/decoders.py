@@ -21,11 +21,17 @@ def pil_image(path: Path | str) -> Any:
 
 @reader(*UNREADABLE)
 def tensor_image(path: Path | str) -> torch.Tensor:
-    """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec."""
-    from torchvision.io import ImageReadMode, decode_image
+    """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec.
 
-    content = torch.frombuffer(bytearray(read_bytes(path, IMAGE)), dtype=torch.uint8)
-    return decode_image(content, mode=ImageReadMode.RGB)
+    A JPEG file, that is: with another one that is damaged, such as a PNG, that decoder ends the process. PIL decodes these.
+    """
+    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.transforms.v2.functional import pil_to_tensor
+
+    content = bytearray(read_bytes(path, IMAGE))
+    if not content.startswith(b"\xff\xd8"):
+        return pil_to_tensor(image_of(path, whole=True))
+    return decode_jpeg(torch.frombuffer(content, dtype=torch.uint8), mode=ImageReadMode.RGB)
 
 
 def training_set(folder: Path | str, decoder: Callable[[str], Any], side: int) -> Any:

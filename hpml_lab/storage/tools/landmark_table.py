@@ -45,7 +45,7 @@ class LandmarkTable:
         return rows[0][1], rows[1:]
 
     def _damage(self, line: int, name: str, wrong: str, fix: str) -> LabError:
-        return LabError(f"{self.csv_file.name}, line {line}, {name or '(no image name)'}: {wrong}.", fix)
+        return LabError(f"{self.csv_file.name}, line {line}, {name[:100] or '(no image name)'}: {wrong[:300]}.", fix)
 
     def numbers(self, line: int, row: list[str], expected: int) -> list[float]:
         """The positions in a row, as numbers."""

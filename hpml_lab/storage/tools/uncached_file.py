@@ -23,6 +23,7 @@ import psutil
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import RESULTS, user_path
+from hpml_lab.core.system.readers import open_file
 
 try:
     import fcntl
@@ -184,7 +185,7 @@ def disk_file(folder: Path | str | None = None, size: int = 64 * MIB) -> Iterato
 def _remove_leftovers(folder: Path) -> None:
     """Remove test files of processes that were killed; those of living processes are locked."""
     for left in folder.glob(f"{NAME}*.part"):
-        with contextlib.suppress(OSError), open(left, "rb") as file:
+        with contextlib.suppress(OSError, LabError), open_file(left, None) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size:  # an empty one has just been made, and its process is about to lock it
                 left.unlink()
