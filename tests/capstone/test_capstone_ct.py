@@ -311,3 +311,15 @@ def test_a_format_that_is_not_written(scan, tmp_path):
 
 def test_a_relative_path_is_not_named_as_an_absolute_one():
     assert [short_name(name) for name in ("nope", "a/b/c", "/nope")] == ["nope", "b/c", "/nope"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+def test_folders_that_all_link_to_each_other_are_entered_once(scan, tmp_path):
+    folders = [tmp_path / f"ward-{number:02}" for number in range(16)]  # in one order after the other there are 16! ways
+    for folder in folders:
+        folder.mkdir()
+    for folder in folders:
+        for other in folders:
+            (folder / f"to-{other.name}").symlink_to(other)
+    saved = save(scan, folders[9])
+    assert find_scans(tmp_path) == [saved]

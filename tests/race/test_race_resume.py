@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -220,3 +221,16 @@ def test_what_another_processor_began_is_not_continued(tmp_path, monkeypatch):
     assert Checkpoint(key_of(lr=0.1), tmp_path).load()["iteration"] == 3
     monkeypatch.setattr(machine, "cpu_description", lambda: "another processor: sse2")
     assert Checkpoint(key_of(lr=0.1), tmp_path).load() is None
+
+
+def test_a_single_bit_that_flipped_is_not_loaded_as_another_number(tmp_path):
+    checkpoint, chance = Checkpoint("key", tmp_path), random.Random(1)
+    checkpoint.save({"w": torch.full((2000,), 5.0), "step": 5})
+    content = checkpoint.path.read_bytes()
+    for _ in range(200):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        checkpoint.path.write_bytes(flipped)
+        assert checkpoint.load() is None
+    checkpoint.path.write_bytes(content)
+    assert checkpoint.load()["step"] == 5

@@ -6,6 +6,7 @@ scan.mhd + .raw/.zraw  MetaImage, as LUNA16 hands out its scans (`luna16.py`)
 """
 
 import io
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def find_scans(folder: str | Path) -> list[Path]:
     if not folder.is_dir():
         raise unreadable(folder, "there is no such folder.", "Check the path; set HPML_DATA for data sets of your own.")
     try:
-        found = sorted(_scans_in(folder, set()))
+        found = sorted(_scans_under(folder))
     except OSError as error:
         fix = "Check its permissions, or choose another folder."
         raise unreadable(error.filename or folder, f"it cannot be read ({error.strerror or error}).", fix) from error
@@ -41,23 +42,28 @@ def find_scans(folder: str | Path) -> list[Path]:
     return found
 
 
-def _scans_in(folder: Path, entered: set[Path]) -> Iterator[Path]:
-    """The scans of a folder and of those below it that were not `entered` yet: links among folders may lead anywhere."""
-    series = False
-    entered.add(folder.resolve())
-    for path in sorted(folder.iterdir(), key=lambda path: (path.is_symlink(), path)):  # a folder under its own name first
-        # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
-        if path.name.startswith((".", "seg-lungs")):
+def _scans_under(folder: Path) -> Iterator[Path]:
+    """The scans of a folder and of those below it. Links among them may lead anywhere, so each is entered once, and by its own
+    name before that of a link."""
+    folders, links, entered = [folder], deque(), set()
+    while folders or links:
+        here = folders.pop() if folders else links.popleft()
+        if (place := here.resolve()) in entered:
             continue
-        if path.is_dir():
-            if path.resolve() not in entered:
-                yield from _scans_in(path, entered)
-        elif path.suffix.lower() in (".npz", ".mhd"):
-            yield path
-        else:
-            series = series or is_dicom(path)
-    if series:
-        yield folder
+        entered.add(place)
+        series = False
+        for path in here.iterdir():
+            # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
+            if path.name.startswith((".", "seg-lungs")):
+                continue
+            if path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+            elif path.suffix.lower() in (".npz", ".mhd"):
+                yield path
+            else:
+                series = series or is_dicom(path)
+        if series:
+            yield here
 
 
 @reader("a scan", AGAIN)
