@@ -21,7 +21,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import run_python
-from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.timing import clock
 
@@ -248,7 +248,7 @@ def load_outcomes(path: Path) -> dict[str, Outcome]:
 
 @reader("a list of outcomes", "Delete it: the runs are tried again.")
 def _outcomes(path: Path) -> dict[str, Outcome]:
-    return {item["slug"]: Outcome(**unsealed_record(item)) for item in json.loads(read_text(path, RECORD))}
+    return {item["slug"]: Outcome(**unsealed_record(item)) for item in json.loads(text_of(path, RECORD))}
 
 
 def save_outcomes(path: Path, outcomes: dict[str, Outcome]) -> None:

@@ -27,7 +27,7 @@ from hpml_lab.capstone.tools.ct import synthetic
 from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
-from hpml_lab.core.system.readers import READERS, read_bytes
+from hpml_lab.core.system.readers import READERS, bytes_of
 from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
@@ -399,13 +399,13 @@ def test_a_file_that_grows_beyond_the_limit_while_it_is_read_is_refused(tmp_path
     monkeypatch.setattr(os, "fstat", lambda fd, real=os.fstat: os.stat_result((*real(fd)[:6], 10, *real(fd)[7:])))
     with pytest.raises(LabError, match="log has more than 50 bytes"):
         monkeypatch.setattr(os, "stat", lambda path, real=os.stat: os.stat_result((*real(path)[:6], 10, *real(path)[7:])))
-        read_bytes(path, 50)
-    assert read_bytes(path, 100) == b"x" * 100
+        bytes_of(path, 50)
+    assert bytes_of(path, 100) == b"x" * 100
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="files of the system's own")
 def test_a_file_that_says_it_is_empty_is_read_whole():
-    assert b"VmRSS" in read_bytes("/proc/self/status", 1 << 20)
+    assert b"VmRSS" in bytes_of("/proc/self/status", 1 << 20)
 
 
 def test_other_errors_of_the_program_pass(tmp_path):

@@ -11,7 +11,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import need
 from hpml_lab.core.system.paths import data_folders, user_path
-from hpml_lab.core.system.readers import read_bytes
+from hpml_lab.core.system.readers import bytes_of
 from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up
@@ -70,7 +70,7 @@ def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
             before, why = _size(partial), ""
             try:
                 _download(f"{mirror}{archive}", partial)
-                content = mnist.verified(read_bytes(partial, LARGEST), name, gzipped=True)
+                content = mnist.verified(bytes_of(partial, LARGEST), name, gzipped=True)
             except _Failed as error:
                 why = str(error)
                 if _size(partial) <= before:

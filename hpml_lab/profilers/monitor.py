@@ -22,7 +22,7 @@ import psutil
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.readers import TABLE, read_text, reader
+from hpml_lab.core.system.readers import TABLE, reader, text_of
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 
@@ -230,7 +230,7 @@ class Monitor:
 @reader("a table of Monitor.to_csv or of nvidia-smi", "Write it again by `Monitor.to_csv`.")
 def read_csv(path: Path | str) -> list[dict[str, Any]]:
     """The rows of a file of `Monitor.to_csv`, or of nvidia-smi's own: numbers without units, None for what is not given."""
-    rows = csv.DictReader(io.StringIO(read_text(path, TABLE), newline=""), skipinitialspace=True)
+    rows = csv.DictReader(io.StringIO(text_of(path, TABLE), newline=""), skipinitialspace=True)
     return [{name: _value(name, cell) for name, cell in row.items()} for row in rows]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.readers import TRACE, read_text, reader
+from hpml_lab.core.system.readers import TRACE, reader, text_of
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 
@@ -60,7 +60,7 @@ def operator_table(traces: Iterable[Path]) -> OperatorTable:
 @reader("a trace of torch's profiler", "Record it again, and let the program end by itself.")
 def read_trace(path: Path) -> tuple[float, list[dict[str, Any]]]:
     """How many seconds a trace covers, and its calls of operators as `nested` has them, with the µs `on_device` of each."""
-    found = json.loads(read_text(path, TRACE), strict=False)["traceEvents"]
+    found = json.loads(text_of(path, TRACE), strict=False)["traceEvents"]
     seconds = sum(event["dur"] / 1e6 for event in of_categories(found, ("Trace",)))
     on_device: dict[Any, float] = defaultdict(float)
     for event in of_categories(found, GPU):

@@ -13,7 +13,7 @@ from typing import Any
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import find_tool
-from hpml_lab.core.system.readers import TRACE, read_text, reader
+from hpml_lab.core.system.readers import TRACE, reader, text_of
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.stacks import IMPORT_FRAMES, read_stacks, split_imports
 
@@ -102,7 +102,7 @@ def read_speedscope(path: Path | str) -> dict[str, Any]:
 
     py-spy writes nulls (`activeProfileIndex`, a frame's `col`) that the published schema does not allow; viewers take them.
     """
-    content = json.loads(read_text(path, TRACE))
+    content = json.loads(text_of(path, TRACE))
     profiles = content["profiles"]
     return {
         "frames": [frame["name"] for frame in content["shared"]["frames"]],

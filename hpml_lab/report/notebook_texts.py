@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import NOTEBOOKS
-from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.readers import RECORD, reader, text_of
 
 GUESS = re.compile(r"^\w*guess\w* = \.\.\.\s*#?(.*)$", re.MULTILINE)
 HEADING = re.compile(r"^## .*`([a-z0-9-]+)`\s*$", re.MULTILINE)
@@ -68,5 +68,5 @@ def _cells(path: Path) -> list[tuple[str, str]]:
 
 @reader("a notebook", "Get it again: `hpml-lab notebooks DIR`.")
 def _read_cells(path: Path) -> list[tuple[str, str]]:
-    cells = json.loads(read_text(path, RECORD))["cells"]
+    cells = json.loads(text_of(path, RECORD))["cells"]
     return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]

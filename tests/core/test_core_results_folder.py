@@ -217,3 +217,18 @@ def test_a_folder_of_nobody_is_reported_and_nothing_fails(cell, capsys, monkeypa
     shown = capsys.readouterr().err.splitlines()
     assert [line.split(" was not kept: ")[0] for line in shown] == ["This result", "This prediction", "What this check found"]
     assert all("HPML_RESULTS is ~nosuchuser/x, and there is no such user" in line for line in shown)
+
+
+def test_a_kept_figure_in_which_a_bit_flipped_is_left_out(folder, cell):
+    cell("predicted(guess, a)")
+    predicted(5, 2.0, "times")
+    results_folder.keep_verdict("01_tensors", "outer-sum", "mistake", "transposed")
+    for name, read in (("predictions", results_folder.read_predictions), ("exercises", results_folder.tried_exercises)):
+        path = folder / f"{name}.json"
+        content, expected = bytearray(path.read_bytes()), read(folder)
+        assert len(expected) == 1
+        for at in range(len(content)):
+            content[at] ^= 1
+            path.write_bytes(content)
+            assert not (found := read(folder)) or found == expected or b"sha256" not in content, (name, at)
+            content[at] ^= 1

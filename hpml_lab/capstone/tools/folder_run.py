@@ -26,7 +26,7 @@ from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.system.shared_clock import CLOCK
 
@@ -154,7 +154,7 @@ def read_result(results: Path, name: str, settings: dict[str, str], source: Path
 
 @reader("a whole result", "Delete it: it is computed again.")
 def _record(path: Path) -> dict:
-    return unsealed_record(json.loads(read_text(path, RECORD)))
+    return unsealed_record(json.loads(text_of(path, RECORD)))
 
 
 def stamp(source: Path) -> list:

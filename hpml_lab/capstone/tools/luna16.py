@@ -22,7 +22,7 @@ from hpml_lab.capstone.tools.reading import (
 )
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import data_folders
-from hpml_lab.core.system.readers import HEADER, TABLE, VOLUME, inflate, open_file, read_text, reason
+from hpml_lab.core.system.readers import HEADER, TABLE, VOLUME, inflate, open_file, reason, text_of
 
 TYPES = {"MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4", "MET_FLOAT": "f4"}
 OUTSIDE = -1024  # HU; scanners fill what is outside their field with values below it
@@ -45,7 +45,7 @@ def load_luna16(path: Path, *, annotated: bool = True) -> Scan:
     lists names it; otherwise nobody says so: LabError, or no nodules with `annotated=False`.
     """
     try:
-        lines = read_text(path, HEADER, errors="replace").splitlines()
+        lines = text_of(path, HEADER, errors="replace").splitlines()
         field = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines if "=" in line)}
         size = tuple(int(value) for value in field["DimSize"].split())
         x, y, z = (float(value) for value in field["ElementSpacing"].split())
@@ -94,7 +94,7 @@ def _nodules(path: Path, axes: PatientAxes) -> np.ndarray:
         return axes.nodules(rows)
     for listing in (table.parent / name for name in LISTS):
         if listing.is_file():
-            for line in read_text(listing, TABLE, "utf-8-sig", "replace").splitlines():
+            for line in text_of(listing, TABLE, "utf-8-sig", "replace").splitlines():
                 if line.split(",")[0].strip() == path.stem:
                     return np.empty((0, 4))
     fix = f"Put LUNA16's candidates.csv next to {ANNOTATIONS}, or {LISTS[0]} with one series a line."

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.core.system.errors import LabError, UnreadableFile
-from hpml_lab.core.system.readers import TABLE, read_text, reader, reason
+from hpml_lab.core.system.readers import TABLE, reader, reason, text_of
 
 COLUMNS = ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm")  # of LUNA16's annotations.csv
 ANNOTATIONS = "annotations.csv"
@@ -109,7 +109,7 @@ def read_annotations(path: Path) -> dict[str, np.ndarray]:
     check_file(path, "there is no such file.")
     found: dict[str, list[list[float]]] = {}
     try:
-        for row in csv.DictReader(io.StringIO(read_text(path, TABLE, "utf-8-sig"), newline="")):
+        for row in csv.DictReader(io.StringIO(text_of(path, TABLE, "utf-8-sig"), newline="")):
             values = [float(row[name]) for name in COLUMNS[1:]]
             if not np.isfinite(values).all() or values[3] <= 0:
                 raise ValueError(f"{values} is no place with a diameter")

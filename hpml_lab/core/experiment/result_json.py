@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, Table
-from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.core.system.sealed import DIGEST, sealed_record, unsealed_record
 
 FORMAT = 2  # of the JSON file; raise it when a change makes old files unreadable
@@ -29,7 +29,7 @@ UNREADABLE = ("a readable result", "Delete it and run the experiment again.")
 @reader(*UNREADABLE)
 def read_record(path: Path) -> dict[str, Any]:
     """The saved record as plain JSON, without its format number; LabError if it cannot be read."""
-    record = json.loads(read_text(path, RECORD))
+    record = json.loads(text_of(path, RECORD))
     if DIGEST in record:  # the recorded runs of before have none
         record = unsealed_record(record)
     if record.pop("format") != FORMAT:

@@ -15,7 +15,8 @@ from filelock import FileLock, Timeout
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write, set_aside
 from hpml_lab.core.system.paths import RESULTS, user_path
-from hpml_lab.core.system.readers import RECORD, read_text, reader
+from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.core.system.sealed import sealed_record, whole_records
 
 PREDICTIONS = "predictions.json"
 EXERCISES = "exercises.json"
@@ -100,8 +101,7 @@ def keep_verdict(notebook: str, exercise: str, state: str, mistake: str) -> None
 
 def tried_exercises(folder: Path) -> dict[str, bool]:
     """{exercise that was tried: whether it is right} as kept in `folder`; {} where nothing is, or nothing that can be read."""
-    found = _read(folder / EXERCISES)
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    rows = whole_records(_read(folder / EXERCISES))
     return {str(row.get("exercise")): row.get("state") == "right" for row in rows}
 
 
@@ -116,15 +116,14 @@ def _add(path: Path, found: dict[str, Any], key: str, what: str) -> None:
             if is_damaged(path):
                 print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
             others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get(key) != found[key]]
-            atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
+            atomic_write(path, json.dumps([*others, sealed_record(found)], indent=1) + "\n")
     except (LabError, OSError, NotImplementedError, Timeout) as error:  # NotImplementedError: a file system without locks
         print(f"{what} was not kept: {error}", file=sys.stderr)
 
 
 def read_predictions(folder: Path) -> list[dict[str, Any]]:
     """The predictions kept in `folder`, oldest first; those that are damaged are left out."""
-    found = _read(folder / PREDICTIONS)
-    return [item for item in found if _is_prediction(item)] if isinstance(found, list) else []
+    return [item for item in whole_records(_read(folder / PREDICTIONS)) if _is_prediction(item)]
 
 
 def is_damaged(path: Path) -> bool:
@@ -132,11 +131,9 @@ def is_damaged(path: Path) -> bool:
     return os.path.lexists(path) and not isinstance(_read(path), list)
 
 
-def _is_prediction(item: Any) -> bool:
-    return (
-        isinstance(item, dict)
-        and all(isinstance(item.get(name), str) for name in ("cell", "unit"))
-        and all(_is_finite(item.get(name)) for name in ("guess", "measured"))
+def _is_prediction(item: dict[str, Any]) -> bool:
+    return all(isinstance(item.get(name), str) for name in ("cell", "unit")) and all(
+        _is_finite(item.get(name)) for name in ("guess", "measured")
     )
 
 
@@ -157,7 +154,7 @@ def _read(path: Path) -> Any:
 
 @reader("a file of results", "Delete it.")
 def _content(path: Path) -> Any:
-    return json.loads(read_text(path, RECORD))
+    return json.loads(text_of(path, RECORD))
 
 
 def _cell() -> str:

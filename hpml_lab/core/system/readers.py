@@ -2,11 +2,11 @@
 
     @reader("a table of landmarks", "Check the path and that it is a CSV file.")
     def rows(path):
-        return list(csv.reader(io.StringIO(read_text(path, TABLE))))
+        return list(csv.reader(io.StringIO(text_of(path, TABLE))))
 
 Someone else's file may be a pipe that nobody writes into, a device without end, an archive that unpacks to a thousand times its
 size, cut off, or damaged, and a parser then raises whatever its parts raise. So each function that reads such a file is a
-`reader`, opens it by `open_file`, `read_bytes` or `read_text`, and unpacks it by one of the functions here. What has the
+`reader`, opens it by `open_file`, `bytes_of` or `text_of`, and unpacks it by one of the functions here. What has the
 decorator is in READERS, for which one test tries all of that; a module that opens files otherwise is named in
 tests/test_readers.py with its reason.
 
@@ -114,7 +114,7 @@ def open_file(path: Path | str, largest: int | None) -> IO[bytes]:
     return file
 
 
-def read_bytes(path: Path | str, largest: int) -> bytes:
+def bytes_of(path: Path | str, largest: int) -> bytes:
     """The content of a regular file of at most `largest` bytes."""
     parts, length = [], 0
     with open_file(path, largest) as file:
@@ -127,15 +127,9 @@ def read_bytes(path: Path | str, largest: int) -> bytes:
     return b"".join(parts)
 
 
-def read_text(path: Path | str, largest: int, encoding: str = "utf-8", errors: str = "strict") -> str:
+def text_of(path: Path | str, largest: int, encoding: str = "utf-8", errors: str = "strict") -> str:
     """The same as text."""
-    return read_bytes(path, largest).decode(encoding, errors)
-
-
-def check_folder(path: Path | str) -> None:
-    """Raise LabError unless `path` is a folder: what is taken for one may be a pipe, or a link that leads nowhere."""
-    if not os.path.isdir(path):
-        raise UnreadableFile(f"{path} is no folder.", "Check the path.")
+    return bytes_of(path, largest).decode(encoding, errors)
 
 
 def _check(path: Path | str, status: os.stat_result, largest: int | None) -> None:

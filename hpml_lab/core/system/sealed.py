@@ -5,6 +5,7 @@ puts the sha256 of the content in front of it, `sealed_record` into a record for
 their names.)
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.readers import STATE, check_zip, read_bytes, reader
+from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
 
 MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
 DIGEST = "sha256"  # the key of a record's
@@ -38,7 +39,7 @@ def read_state(path: Path) -> Any:
     """What `write_state` wrote, on the CPU. Raises LabError for a file that was damaged, or that holds something else."""
     import torch
 
-    mark, digest, content = read_bytes(path, STATE).split(b"\n", 2)
+    mark, digest, content = bytes_of(path, STATE).split(b"\n", 2)
     if mark + b"\n" != MARK or digest.decode() != digest_of(content):
         raise ValueError("its content does not match its digest")
     check_zip(file := io.BytesIO(content), STATE)
@@ -56,6 +57,17 @@ def unsealed_record(record: dict[str, Any]) -> dict[str, Any]:
     if record.get(DIGEST) != _record_digest(content):
         raise ValueError("its content does not match its digest")
     return content
+
+
+def whole_records(found: Any) -> list[dict[str, Any]]:
+    """The records of a list, without their digests. Those that were damaged are left out, and what is no record; one without a
+    digest was written before there were any."""
+    whole = []
+    for record in found if isinstance(found, list) else []:
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(record, dict):
+                whole.append(unsealed_record(record) if DIGEST in record else record)
+    return whole
 
 
 def _record_digest(record: Mapping[str, Any]) -> str:

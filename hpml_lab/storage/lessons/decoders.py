@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.system.readers import IMAGE, read_bytes, reader
+from hpml_lab.core.system.readers import IMAGE, bytes_of, reader
 from hpml_lab.storage.lessons import dali_pipelines as graphs
 from hpml_lab.storage.tools.landmark_table import image_of
 
@@ -28,7 +28,7 @@ def tensor_image(path: Path | str) -> torch.Tensor:
     from torchvision.io import ImageReadMode, decode_jpeg
     from torchvision.transforms.v2.functional import pil_to_tensor
 
-    content = bytearray(read_bytes(path, IMAGE))
+    content = bytearray(bytes_of(path, IMAGE))
     if not content.startswith(b"\xff\xd8"):
         return pil_to_tensor(image_of(path, whole=True))
     return decode_jpeg(torch.frombuffer(content, dtype=torch.uint8), mode=ImageReadMode.RGB)

@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.readers import IMAGE, TABLE, open_file, read_text, reader, reason
+from hpml_lab.core.system.readers import IMAGE, TABLE, open_file, reader, reason, text_of
 
 MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of a face lie that the image's edge cuts
 
@@ -17,7 +17,7 @@ MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of 
 @reader("a CSV file", "Check the path and that it is a CSV file.")
 def table_rows(path: Path) -> list[tuple[int, list[str]]]:
     """(line number, cells) of each line of a CSV file that is not empty."""
-    table = csv.reader(io.StringIO(read_text(path, TABLE, "utf-8-sig"), newline=""))  # spreadsheets write a mark first
+    table = csv.reader(io.StringIO(text_of(path, TABLE, "utf-8-sig"), newline=""))  # spreadsheets write a mark first
     return [(table.line_num, row) for row in table if row]
 
 
