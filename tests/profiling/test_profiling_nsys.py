@@ -203,3 +203,14 @@ def test_more_work_than_a_report_of_this_size_can_make_is_interrupted(report, mo
     monkeypatch.setattr(nsys, "STEPS_A_BYTE", 0)
     with pytest.raises(LabError, match=r"run\.sqlite is not a report of nsys \(.*interrupted"):
         nsys.read_nsys(report)
+
+
+def test_a_value_that_is_computed_without_measure_is_refused(report):
+    text = "text TEXT GENERATED ALWAYS AS (printf('%.*c', 900000000, 'x'))"
+    with sqlite3.connect(report) as file:
+        file.executescript(
+            f"DROP TABLE NVTX_EVENTS; CREATE TABLE NVTX_EVENTS (start INT, end INT, textId INT, globalTid INT, {text});"
+            "INSERT INTO NVTX_EVENTS (start, end) VALUES (1, 2);"
+        )
+    with pytest.raises(LabError, match=r"run\.sqlite is not a report of nsys"):
+        nsys.read_nsys(report)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hpml_lab.capstone.tools.ct import AIR, Scan
 from hpml_lab.capstone.tools.reading import (
+    AGAIN,
     ANNOTATIONS,
     COLUMNS,
     PatientAxes,
@@ -21,7 +22,7 @@ from hpml_lab.capstone.tools.reading import (
 )
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import need
-from hpml_lab.core.system.readers import SLICE, VOLUME, open_file
+from hpml_lab.core.system.readers import SLICE, VOLUME, open_file, reading
 
 SHARED = (
     "SeriesInstanceUID",
@@ -46,7 +47,7 @@ def is_dicom(path: Path) -> bool:
     # UIDs as names end in a number.
     if not path.is_file() or path.name == "DICOMDIR" or (path.suffix and not path.suffix[1:].isdigit()):
         return False
-    with open_file(path, None) as file:
+    with reading(path, "a file that can be read", AGAIN), open_file(path, None) as file:
         return file.read(132)[128:] == b"DICM"
 
 

@@ -48,7 +48,8 @@ def _scans_under(folder: Path) -> Iterator[Path]:
     folders, links, entered = [folder], deque(), set()
     while folders or links:
         here = folders.pop() if folders else links.popleft()
-        if (place := here.resolve()) in entered:
+        status = here.stat()
+        if (place := (status.st_dev, status.st_ino)) in entered:
             continue
         entered.add(place)
         series = False

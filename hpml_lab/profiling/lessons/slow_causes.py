@@ -101,7 +101,10 @@ def open_hdf5(path: Path) -> AbstractContextManager[Any]:
         raise LabError(f"{path} is locked: another program writes to it.", "End that program, or wait for it.") from error
     with reading(path, *DAMAGED):
         file.visititems(lambda name, item: _check_item(name, item, size))
-        file.visititems_links(lambda name, link: _check_link(name, link, h5py))
+        links: list[tuple[str, Any]] = []
+        file.visititems_links(lambda *link: links.append(link))
+        if elsewhere := [name for name, link in links if isinstance(link, h5py.ExternalLink)]:
+            raise ValueError(f"{elsewhere[0]} is in another file")
     return _open(path, file)
 
 
@@ -113,11 +116,6 @@ def _check_item(name: str, item: Any, size: int) -> None:
         raise ValueError(f"the values of {name} are in other files")
     if item.nbytes > MOST_PACKED * size:
         raise ValueError(f"{name} claims {item.nbytes:,} bytes")
-
-
-def _check_link(name: str, link: Any, h5py: Any) -> None:
-    if isinstance(link, h5py.ExternalLink):
-        raise ValueError(f"{name} is in another file")
 
 
 @contextmanager

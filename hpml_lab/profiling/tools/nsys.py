@@ -65,6 +65,9 @@ def read_nsys(path: Path | str) -> list[dict[str, Any]]:
         report.set_progress_handler(lambda: True, most)  # a view or a damaged page may lead in a circle: it is interrupted
         # Views, and tables that are computed, are not nsys's; both have no page of their own.
         there = {name for (name,) in report.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")}
+        for table in there & {"StringIds", *TABLES}:
+            if any(hidden == 2 for *_, hidden in report.execute(f"PRAGMA table_xinfo({table})")):
+                raise ValueError(f"{table} has a column that is computed, of any size")
         names = dict(report.execute("SELECT id, value FROM StringIds")) if "StringIds" in there else {}
         for table, (category, lane, name) in TABLES.items():
             if table in there:
