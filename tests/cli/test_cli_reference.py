@@ -26,7 +26,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import Finished
-from hpml_lab.core.system.sealed import unsealed_record
+from hpml_lab.core.system.sealed import DIGEST, unsealed_record
 from hpml_lab.references import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
@@ -214,7 +214,8 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
     assert "3 recorded" in said, "the page covers both calls"
     # a run on a GPU is not replaced by one without
     for device, gpu, kept in (("cuda:0", "Some GPU", True), ("cpu", "Some GPU", False), ("cpu", None, False)):
-        record = unsealed_record(json.loads((demo / "out" / "demo-one.json").read_text()))
+        record = json.loads((demo / "out" / "demo-one.json").read_text())
+        record.pop(DIGEST, None)  # as one that was recorded before there were digests
         record["machine"] |= {"gpu": gpu, "cpu": "Another CPU"}
         record["device"] = device
         (demo / "out" / "demo-one.json").write_text(json.dumps(record))
