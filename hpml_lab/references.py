@@ -21,6 +21,8 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import run_python
+from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.timing import clock
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
@@ -239,13 +241,18 @@ def run_cuda_tests(device: str, deadline_seconds: float) -> Outcome:
 def load_outcomes(path: Path) -> dict[str, Outcome]:
     """The outcomes of earlier calls, by slug; none if the file is missing or damaged."""
     try:
-        return {item["slug"]: Outcome(**item) for item in json.loads(path.read_text(encoding="utf-8"))}
-    except (OSError, ValueError, TypeError, KeyError):
+        return _outcomes(path)
+    except LabError:
         return {}
 
 
+@reader("a list of outcomes", "Delete it: the runs are tried again.")
+def _outcomes(path: Path) -> dict[str, Outcome]:
+    return {item["slug"]: Outcome(**unsealed_record(item)) for item in json.loads(text_of(path, RECORD))}
+
+
 def save_outcomes(path: Path, outcomes: dict[str, Outcome]) -> None:
-    atomic_write(path, json.dumps([asdict(outcome) for outcome in outcomes.values()], indent=1) + "\n")
+    atomic_write(path, json.dumps([sealed_record(asdict(outcome)) for outcome in outcomes.values()], indent=1) + "\n")
 
 
 def page(outcomes: dict[str, Outcome], untried: Sequence[str], old: dict[str, str], here: dict, size: str) -> str:

@@ -10,6 +10,8 @@ from hpml_lab.cli.shared import FINE
 if TYPE_CHECKING:
     from hpml_lab.profilers.command_verdict import CommandDiagnosis
 
+from hpml_lab.cli.shared import YEAR, number
+
 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
@@ -21,13 +23,13 @@ def add_parser(commands) -> None:
     )
     parser.add_argument(
         "--pid",
-        type=int,
+        type=number(1, 2**31 - 1, whole=True),
         metavar="PID",
         help="watch this process, and what it starts, instead of a command; Ctrl-C ends the watch, not the process",
     )
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=number(1e-3, YEAR),
         metavar="S",
         help="judge the first S seconds only; a command then goes on to its end, and its exit code is passed on as ever",
     )
@@ -45,8 +47,6 @@ def bottleneck(chosen: argparse.Namespace) -> int:
     from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
-    if chosen.seconds is not None and not chosen.seconds > 0:
-        raise LabError(f"{chosen.seconds!r} is not a valid number of seconds.", "Use one above 0, such as 60.")
     if chosen.pid is not None and chosen.words:
         raise LabError("--pid watches a process that runs already; there is a command too.", "Give one of them.")
     path = output_file(chosen.json, "--json") if chosen.json is not None else None

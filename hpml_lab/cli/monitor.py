@@ -5,6 +5,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from hpml_lab.cli.shared import number
+
 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
@@ -19,7 +21,7 @@ def add_parser(commands) -> None:
         metavar="NAME",
         help="writes NAME.csv, which grows while the command runs, and NAME.png at its end (default: monitor)",
     )
-    parser.add_argument("--rate", type=float, default=10.0, metavar="N", help="samples a second (default: 10)")
+    parser.add_argument("--rate", type=number(1e-4, 1000), default=10.0, metavar="N", help="samples a second (default: 10)")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND [ARGS ...]", help="any program")
     parser.set_defaults(command=monitor)
 

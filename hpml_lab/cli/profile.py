@@ -1,9 +1,10 @@
 """`hpml-lab profile SCRIPT [ARGS]`: flame graph, functions, lines and torch's operators of anybody's script, in one page."""
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hpml_lab.cli.shared import YEAR, number
 
 if TYPE_CHECKING:
     from hpml_lab.profilers.script_profile import ScriptProfile
@@ -25,10 +26,12 @@ def add_parser(commands) -> None:
         metavar="FILE",
         help="the page (default: profile.html); next to it the samples for speedscope.app, as FILE with .speedscope.json",
     )
-    parser.add_argument("--rate", type=_rate, default=25, metavar="N", help="samples a second (default: 25)")
+    parser.add_argument(
+        "--rate", type=number(1, 1000, whole=True), default=25, metavar="N", help="samples a second (default: 25)"
+    )
     parser.add_argument(
         "--operator-seconds",
-        type=_seconds,
+        type=number(0, YEAR),
         default=3.0,
         metavar="S",
         help="how long to record torch's operators, at most 20,000 of them (default: 3; 0: no)",
@@ -44,19 +47,6 @@ def add_parser(commands) -> None:
         help="whatever `python` runs: a file, a folder, a zip application, - for the standard input",
     )
     parser.set_defaults(command=profile)
-
-
-def _rate(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 1000):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)  # argparse names what is not a number
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, 0 or more")
-    return seconds
 
 
 def profile(chosen: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, load_experiments, print_error, require_writable
+from hpml_lab.cli.shared import FAILED, FINE, YEAR, load_experiments, number, print_error, require_writable
 from hpml_lab.core.system.errors import LabError
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -16,8 +16,8 @@ def duration(text: str) -> float:
     """Seconds of a duration such as 90s, 25m or 1.5h."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     if not found or float(found[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a valid duration: write 90s, 25m or 1.5h")
-    return float(found[1]) * UNITS[found[2]]
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a valid duration: write 90s, 25m or 1.5h")
+    return number(0, YEAR)(str(float(found[1]) * UNITS[found[2]]))
 
 
 def add_parser(commands) -> None:

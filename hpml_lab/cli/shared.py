@@ -1,8 +1,10 @@
 """What the commands share: exit codes, errors in two lines, and the registry of experiments."""
 
+import argparse
+import math
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,25 @@ if TYPE_CHECKING:
 
 RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as core/experiment/results_folder.py has it
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
+
+
+YEAR = 366 * 86_400.0  # seconds: the most that a time may be, which clocks and time limits can still count
+
+
+def number(low: float, high: float, whole: bool = False) -> Callable[[str], float]:
+    """What argparse reads an option's number with: one from `low` to `high`, so that no option asks for work without end."""
+
+    def read(text: str) -> float:
+        try:
+            value = int(text) if whole else float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= high:  # nan is not either
+            kind = "a whole number" if whole else "a number"
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {kind} from {low:,.12g} to {high:,.12g}")
+        return value
+
+    return read
 
 
 def print_error(problem: str, fix: str = "") -> None:

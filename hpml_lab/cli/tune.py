@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hpml_lab.cli.shared import FAILED, FINE, print_error
+from hpml_lab.cli.shared import FAILED, FINE, YEAR, number, print_error
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
+SECONDS, COUNT, WORKERS = number(0, YEAR), number(1, 10**9, whole=True), number(0, 1024, whole=True)  # what an option takes
 BATCH_SIZE = 32  # for a data set, which has none of its own
 EXAMPLE = "For example `hpml-lab tune train:make_data`, with train.py in the current folder."
 
@@ -31,17 +32,26 @@ def add_parser(commands) -> None:
         help="a function without arguments that returns a Dataset or a DataLoader, or a tuple of them, such as one to train "
         "and one to test, of which the first is taken; its module is looked for in the current folder first",
     )
-    parser.add_argument("--batch-size", type=int, metavar="N", help=f"default: the loader's; {BATCH_SIZE} for a Dataset")
+    parser.add_argument("--batch-size", type=COUNT, metavar="N", help=f"default: the loader's; {BATCH_SIZE} for a Dataset")
     parser.add_argument(
-        "--step-seconds", type=float, default=0.0, metavar="S", help="how long your training step takes on a batch (default: 0)"
+        "--step-seconds",
+        type=SECONDS,
+        default=0.0,
+        metavar="S",
+        help="how long your training step takes on a batch (default: 0)",
     )
-    parser.add_argument("--epochs", type=int, default=10, metavar="N", help="epochs of the training to come (default: 10)")
-    parser.add_argument("--max-workers", type=int, metavar="N", help="most workers to try (default: 8, or the cores if more)")
+    parser.add_argument("--epochs", type=COUNT, default=10, metavar="N", help="epochs of the training to come (default: 10)")
     parser.add_argument(
-        "--budget-seconds", type=float, default=30.0, metavar="S", help="after which no further trial begins (default: 30)"
+        "--max-workers",
+        type=number(0, 1024, whole=True),
+        metavar="N",
+        help="most workers to try (default: 8, or the cores if more)",
     )
     parser.add_argument(
-        "--deadline-seconds", type=float, default=20.0, metavar="S", help="within which each batch must come (default: 20)"
+        "--budget-seconds", type=SECONDS, default=30.0, metavar="S", help="after which no further trial begins (default: 30)"
+    )
+    parser.add_argument(
+        "--deadline-seconds", type=SECONDS, default=20.0, metavar="S", help="within which each batch must come (default: 20)"
     )
     parser.set_defaults(command=tune)
     parse = parser.parse_known_args

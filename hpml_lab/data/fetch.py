@@ -10,7 +10,8 @@ from pathlib import Path
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import need
-from hpml_lab.core.system.paths import data_folders
+from hpml_lab.core.system.paths import data_folders, user_path
+from hpml_lab.core.system.readers import bytes_of
 from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up
@@ -28,7 +29,7 @@ def fetch_mnist(to: Path | str | None = None) -> Path:
     Valid files are kept. Raises LabError if no mirror delivers or the folder cannot be written.
     """
     source = mnist.torchvision_class()
-    raw = (Path(to).expanduser() if to is not None else data_folders()[0]) / "MNIST" / "raw"
+    raw = (user_path(to, "--to") if to is not None else data_folders()[0]) / "MNIST" / "raw"
     try:
         raw.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -62,14 +63,14 @@ def _size(path: Path) -> int:
 def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
     """Download one archive from the first mirror that delivers it, verify it, and write it unpacked."""
     name, partial, failures = archive.removesuffix(".gz"), raw / f"{archive}.part", []
-    if partial.is_symlink():
-        partial.unlink()  # what it leads to is not ours to write
+    if partial.is_symlink() or partial.exists() and not partial.is_dir() and not 0 < _size(partial) <= LARGEST:
+        partial.unlink()  # what a link leads to is not ours to write; a pipe would wait, and too many bytes are no archive
     for mirror in mirrors:
         for _ in range(ATTEMPTS):
             before, why = _size(partial), ""
             try:
                 _download(f"{mirror}{archive}", partial)
-                content = mnist.verified(partial.read_bytes(), name, gzipped=True)
+                content = mnist.verified(bytes_of(partial, LARGEST), name, gzipped=True)
             except _Failed as error:
                 why = str(error)
                 if _size(partial) <= before:

@@ -1,17 +1,16 @@
 """The real MNIST, read by torchvision's own class from files whose content was verified first."""
 
-import gzip
 import hashlib
 import os
 import tempfile
-import zlib
 from pathlib import Path
 
 import torch
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import data_folders
+from hpml_lab.core.system.readers import gunzip, open_file, reader
 from hpml_lab.data.dataset import DataSet
 
 # Of the unpacked content: archives of the same content differ in their headers and compression.
@@ -21,10 +20,11 @@ SHA256 = {
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
+LARGEST = 47_040_016  # bytes of the largest of them
 FETCH = "run `hpml-lab data fetch mnist`"
 
 
-class Damaged(LabError):
+class Damaged(UnreadableFile):
     """A file of a data set exists, but its content is not what it should be."""
 
 
@@ -46,21 +46,17 @@ def file_of(raw: Path, name: str) -> Path | None:
 
 def verified(data: bytes, name: str, gzipped: bool) -> bytes:
     """The unpacked content of the MNIST file `name`; ValueError if its sha256 differs."""
-    try:
-        content = gzip.decompress(data) if gzipped else data
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"its gzip archive is broken: {error}") from error
+    content = gunzip(data, LARGEST) if gzipped else data
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
         raise ValueError(f"the sha256 of its {len(content):,} bytes is wrong")
     return content
 
 
+@reader("a file of MNIST", f"Delete it, then {FETCH}.")
 def read_file(path: Path) -> bytes:
     """The verified content of one of MNIST's files, plain or gzipped. Raises Damaged, naming the file."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LabError(f"{path} cannot be read ({error.strerror}).", "Check its permissions.") from error
+    with open_file(path, None) as file:
+        data = file.read(LARGEST + 1)  # one that is longer has another sha256
     try:
         return verified(data, path.name.removesuffix(".gz"), gzipped=path.suffix == ".gz")
     except ValueError as error:

@@ -2,13 +2,13 @@
 
 import contextlib
 import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.profilers.beside import cause_of
+from hpml_lab.core.system.readers import TABLE, reader, text_of
 from hpml_lab.profilers.nvml import GpuReading
 
 if TYPE_CHECKING:
@@ -72,34 +72,28 @@ def sample_text(sample: "MonitorSample", header: bool) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+@reader(
+    "a monitor's table", "Name a CSV file of Monitor, `hpml-lab monitor`, or `nvidia-smi --query-gpu=timestamp,… --format=csv`."
+)
 def read_csv(path: Path | str) -> list[dict[str, Any]]:
     """The rows of a file of `Monitor.to_csv`, or of nvidia-smi's own: numbers without units, None for what is not given.
 
     A last line that was not written to its end is left out. Raises LabError where the file is no such table.
     """
-    number = 0
-    try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ValueError("it is no regular file")
-        with open(path, newline="", encoding="utf-8") as file:
-            lines = [line for line in file if line.strip()]
-        rows = [*csv.reader(lines, skipinitialspace=True, strict=True)]
-        names = rows[0] if rows else []
-        if "timestamp" not in names:
-            raise ValueError("its first line does not name a column timestamp")
-        if rows and len(rows[-1]) < len(names) and not lines[-1].endswith("\n"):
-            rows.pop()
-        found = []
-        for row in rows[1:]:
-            number = len(found) + 2
+    lines = [line for line in io.StringIO(text_of(path, TABLE), newline="") if line.strip()]
+    rows = [*csv.reader(lines, skipinitialspace=True, strict=True)]
+    names = rows[0] if rows else []
+    if "timestamp" not in names:
+        raise ValueError("its first line does not name a column timestamp")
+    if len(rows[-1]) < len(names) and not lines[-1].endswith("\n"):
+        rows.pop()
+    found: list[dict[str, Any]] = []
+    for number, row in enumerate(rows[1:], 2):
+        try:
             found.append({name: _value(name, cell) for name, cell in zip(names, row, strict=True)})
-        return found
-    except (OSError, ValueError, csv.Error) as error:
-        where = f"line {number} of {path}" if number else f"{path}"
-        raise LabError(
-            f"{where} cannot be read as a monitor's table ({cause_of(error)}).",
-            "Name a CSV file of Monitor, `hpml-lab monitor`, or `nvidia-smi --query-gpu=timestamp,… --format=csv`.",
-        ) from error
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from error
+    return found
 
 
 def row_of(sample: "MonitorSample", gpu: GpuReading | None) -> dict[str, Any]:

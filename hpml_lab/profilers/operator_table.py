@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.experiment import Row, column
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import TRACE, reader, text_of
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 
@@ -43,20 +45,32 @@ def operator_table(traces: Iterable[Path]) -> OperatorTable:
     host, device = _Sums(), _Sums()
     for path in traces:
         try:
-            found = json.loads(path.read_text(encoding="utf-8"), strict=False)["traceEvents"]
-        except (ValueError, KeyError, TypeError):
+            lasted, calls = read_trace(path)
+        except LabError:
             continue
-        seconds += sum(event["dur"] / 1e6 for event in of_categories(found, ("Trace",)))
-        on_device: dict[Any, float] = defaultdict(float)
-        for event in of_categories(found, GPU):
-            on_device[event["args"].get("External id")] += event["dur"]
-        for call in nested(of_categories(found, ("cpu_op",))):
+        seconds += lasted
+        for call in calls:
             events += 1
             host.add(call, call["self"], {call["name"]: call["dur"]} if call["name"] not in call["around"] else {})
-            own = on_device.get(call.get("args", {}).get("External id"), 0.0)
-            device.add(call, own, dict.fromkeys({*call["around"], call["name"]}, own))
+            device.add(call, call["on_device"], dict.fromkeys({*call["around"], call["name"]}, call["on_device"]))
     used = device if sum(device.self_us.values()) else host
     return OperatorTable(used.rows(), seconds, events, used is device)
+
+
+@reader("a trace of torch's profiler", "Record it again, and let the program end by itself.")
+def read_trace(path: Path) -> tuple[float, list[dict[str, Any]]]:
+    """How many seconds a trace covers, and its calls of operators as `nested` has them, with the µs `on_device` of each."""
+    found = json.loads(text_of(path, TRACE), strict=False)["traceEvents"]
+    seconds = sum(event["dur"] / 1e6 for event in of_categories(found, ("Trace",)))
+    on_device: dict[Any, float] = defaultdict(float)
+    for event in of_categories(found, GPU):
+        on_device[event["args"].get("External id")] += event["dur"]
+    calls = nested(of_categories(found, ("cpu_op",)))
+    for call in calls:
+        call["on_device"] = on_device.get(call.get("args", {}).get("External id"), 0.0)
+        if not isinstance(call["name"], str):
+            raise ValueError(f"an operator is called {call['name']!r}")
+    return seconds, calls
 
 
 class _Sums:

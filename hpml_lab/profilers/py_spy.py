@@ -13,6 +13,7 @@ from typing import Any
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.installed import find_tool
+from hpml_lab.core.system.readers import TRACE, reader, text_of
 from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.stacks import IMPORT_FRAMES, read_stacks, split_imports
 
@@ -105,12 +106,13 @@ def _speedscope_without_imports(text: str) -> str:
     return json.dumps(content)
 
 
+@reader("a speedscope file", 'Record it again: `record_stacks(process_id, "stacks.json")`.')
 def read_speedscope(path: Path | str) -> dict[str, Any]:
     """What a speedscope file holds: {"frames": names, "samples": stacks, "unit": …, "weights": their sum, "end": …}.
 
     py-spy writes nulls (`activeProfileIndex`, a frame's `col`) that the published schema does not allow; viewers take them.
     """
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    content = json.loads(text_of(path, TRACE))
     profiles = content["profiles"]
     return {
         "frames": [frame["name"] for frame in content["shared"]["frames"]],

@@ -5,7 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import NOTEBOOKS
+from hpml_lab.core.system.readers import RECORD, reader, text_of
 
 GUESS = re.compile(r"^\w*guess\w* = \.\.\.\s*#?(.*)$", re.MULTILINE)
 HEADING = re.compile(r"^## .*`([a-z0-9-]+)`\s*$", re.MULTILINE)
@@ -59,7 +61,12 @@ def question(markdown: str) -> str:
 def _cells(path: Path) -> list[tuple[str, str]]:
     """(kind, source) of a notebook's cells; none if it cannot be read."""
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    except (OSError, ValueError, KeyError, TypeError):
+        return _read_cells(path)
+    except LabError:
         return []
+
+
+@reader("a notebook", "Get it again: `hpml-lab notebooks DIR`.")
+def _read_cells(path: Path) -> list[tuple[str, str]]:
+    cells = json.loads(text_of(path, RECORD))["cells"]
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]

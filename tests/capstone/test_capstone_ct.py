@@ -190,7 +190,7 @@ def test_links_back_pipes_and_sockets_are_passed_over(scan, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)  # a socket's path is short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
-        assert find_scans(tmp_path) == [tmp_path / "linked" / path.name, path]
+        assert find_scans(tmp_path) == [path], "once, under its own name"
     os.mkfifo(tmp_path / "pipe.npz")
     refused(find_scans(tmp_path)[-1], "not a file but a folder, a pipe, a socket or a device", "pipe.npz")
 
@@ -241,7 +241,7 @@ def test_an_npz_is_not_unpacked_if_it_is_a_bomb(scan, tmp_path, monkeypatch):
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, stored=np.zeros((64, 64, 64), np.int16), **{key: getattr(scan, key) for key in scans.META})
     assert load(path).stored.shape == (64, 64, 64), "compressed ones are read"
-    monkeypatch.setattr(scans, "LARGEST_UNPACKED", 64**3)
+    monkeypatch.setattr(scans, "VOLUME", 64**3)
     refused(path, "it would unpack to 52.,... bytes")
 
 
@@ -311,3 +311,15 @@ def test_a_format_that_is_not_written(scan, tmp_path):
 
 def test_a_relative_path_is_not_named_as_an_absolute_one():
     assert [short_name(name) for name in ("nope", "a/b/c", "/nope")] == ["nope", "b/c", "/nope"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links")
+def test_folders_that_all_link_to_each_other_are_entered_once(scan, tmp_path):
+    folders = [tmp_path / f"ward-{number:02}" for number in range(16)]  # in one order after the other there are 16! ways
+    for folder in folders:
+        folder.mkdir()
+    for folder in folders:
+        for other in folders:
+            (folder / f"to-{other.name}").symlink_to(other)
+    saved = save(scan, folders[9])
+    assert find_scans(tmp_path) == [saved]

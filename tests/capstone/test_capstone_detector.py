@@ -217,3 +217,17 @@ def test_curves_of_many_seeds_have_looks_of_their_own(result):
     many.tables = [Table("six seeds", rows), *result.tables[1:]]
     lines = figure.draw_froc(many).axes[0].lines[:6]
     assert len({(line.get_linestyle(), line.get_color()) for line in lines}) == 6
+
+
+def test_weights_in_which_a_bit_flipped_are_made_again(tmp_path):
+    path, network = tmp_path / "weights.pt", detector.Detector()
+    detector.keep(network, path)
+    content = bytearray(path.read_bytes())
+    assert torch.equal(
+        detector.read_detector(path).state_dict()[next(iter(network.state_dict()))], next(iter(network.parameters()))
+    )
+    for at in range(200, len(content), len(content) // 50):
+        content[at] ^= 4
+        path.write_bytes(content)
+        assert detector.read_detector(path) is None
+        content[at] ^= 4

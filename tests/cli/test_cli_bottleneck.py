@@ -151,7 +151,6 @@ def test_wrong_arguments_are_named_before_anything_runs(tmp_path, monkeypatch, c
     touch = ["--", sys.executable, "-c", "open('ran', 'w')"]
     for words, message in (
         ([], "no command to run"),
-        (["--seconds", "0", *touch], "not a valid number of seconds"),
         (["--json", "", *touch], "names a folder"),
         (["--json", "no/such.json", *touch], "there is no folder no"),
         (["--pid", str(os.getpid()), *touch], "Give one of them"),

@@ -26,6 +26,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import Finished
+from hpml_lab.core.system.sealed import DIGEST, unsealed_record
 from hpml_lab.references import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
@@ -214,6 +215,7 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
     # a run on a GPU is not replaced by one without
     for device, gpu, kept in (("cuda:0", "Some GPU", True), ("cpu", "Some GPU", False), ("cpu", None, False)):
         record = json.loads((demo / "out" / "demo-one.json").read_text())
+        record.pop(DIGEST, None)  # as one that was recorded before there were digests
         record["machine"] |= {"gpu": gpu, "cpu": "Another CPU"}
         record["device"] = device
         (demo / "out" / "demo-one.json").write_text(json.dumps(record))
@@ -242,7 +244,7 @@ def test_what_is_recorded_can_be_recorded_again(lab, demo):
 @pytest.mark.usefixtures("forked")
 def test_what_took_longer_than_the_time_that_is_left_waits_for_the_next_call(lab, demo):
     lab("demo-one", "demo-two")
-    record = json.loads((demo / "out" / "demo-one.json").read_text())
+    record = unsealed_record(json.loads((demo / "out" / "demo-one.json").read_text()))
     (demo / "out" / "demo-one.json").write_text(json.dumps(record | {"seconds": 4000.0}))
     code, said, progress = lab("--again", "demo-one", "demo-two", "--budget", "1h")
     assert code == 0 and "demo-one: 4000 s do not fit any more" in progress

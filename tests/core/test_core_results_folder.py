@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 
 import pytest
 
@@ -205,3 +206,29 @@ def test_two_notebooks_that_keep_twenty_predictions_each_keep_forty(folder):
     for notebook in notebooks:
         notebook.join(120)
     assert [notebook.exitcode for notebook in notebooks] == [0, 0] and len(results_folder.read_predictions(folder)) == 40
+
+
+@pytest.mark.skipif(os.name != "posix", reason="~user")
+def test_a_folder_of_nobody_is_reported_and_nothing_fails(cell, capsys, monkeypatch):
+    monkeypatch.setenv("HPML_RESULTS", "~nosuchuser/x")
+    results_folder.keep(made())
+    results_folder.keep_prediction(1.0, 2.0, "x")
+    results_folder.keep_verdict("01_tensors", "outer-sum", "right", "")
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.split(" was not kept: ")[0] for line in shown] == ["This result", "This prediction", "What this check found"]
+    assert all("HPML_RESULTS is ~nosuchuser/x, and there is no such user" in line for line in shown)
+
+
+def test_a_kept_figure_in_which_a_bit_flipped_is_left_out(folder, cell):
+    cell("predicted(guess, a)")
+    predicted(5, 2.0, "times")
+    results_folder.keep_verdict("01_tensors", "outer-sum", "mistake", "transposed")
+    for name, read in (("predictions", results_folder.read_predictions), ("exercises", results_folder.tried_exercises)):
+        path = folder / f"{name}.json"
+        content, expected = bytearray(path.read_bytes()), read(folder)
+        assert len(expected) == 1 and b"sha256" in content
+        for at in range(len(content)):
+            content[at] ^= 1
+            path.write_bytes(content)
+            assert not (found := read(folder)) or found == expected or b"sha256" not in content, (name, at)
+            content[at] ^= 1

@@ -231,3 +231,26 @@ def test_an_interruption_keeps_what_came(server, files, folder, monkeypatch):
     part = folder / "MNIST" / "raw" / f"{FIRST}.part"
     assert part.stat().st_size == seen[0] > 0
     assert content(fetch.fetch_mnist()) == files
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes with names")
+@pytest.mark.parametrize("what", ["pipe", "huge"])
+def test_a_partial_file_that_is_none_is_begun_anew(server, files, folder, what):
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    if what == "pipe":
+        os.mkfifo(raw / f"{FIRST}.part")
+    else:
+        (raw / f"{FIRST}.part").touch()
+        os.truncate(raw / f"{FIRST}.part", 1 << 40)
+    assert content(fetch.fetch_mnist()) == files
+    assert server.asked(FIRST) == [None]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="~user")
+def test_a_user_who_does_not_exist_is_named(server, monkeypatch):
+    with pytest.raises(LabError, match="--to is ~nosuchuser/x, and there is no such user"):
+        fetch.fetch_mnist("~nosuchuser/x")
+    monkeypatch.setenv("HPML_DATA", "~nosuchuser/y")
+    with pytest.raises(LabError, match="HPML_DATA is ~nosuchuser/y"):
+        fetch.fetch_mnist()

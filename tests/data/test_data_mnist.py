@@ -4,11 +4,13 @@ import gzip
 import os
 import shutil
 import sys
+import tracemalloc
 
 import pytest
 import torch
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import gunzip
 from hpml_lab.data import batches, load, mnist
 
 IMAGES = "train-images-idx3-ubyte"
@@ -166,3 +168,21 @@ class TestRealMnist:
         monkeypatch.setenv("HPML_DATA", str(tmp_path))
         with pytest.raises(mnist.Damaged, match=f"{IMAGES}.gz is damaged"):
             load("mnist")
+
+
+def test_of_an_archive_no_more_is_unpacked_than_mnist_has(files, folder):
+    path = folder / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(bytes(1 << 26), 9) * 16)  # 1 MB that unpacks to 1 GB
+    tracemalloc.start()
+    try:
+        with pytest.raises(mnist.Damaged, match=r"train-images-idx3-ubyte.gz is damaged \(it would unpack to more than"):
+            mnist.read_file(path)
+        assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("end", [b"", b"\0" * 5, b"\0" * 100_000])
+def test_an_archive_in_parts_and_with_padding_is_unpacked(end):
+    assert gunzip(gzip.compress(b"one ") + gzip.compress(b"two" + bytes(300)) + end, 1000) == b"one two" + bytes(300)

@@ -78,5 +78,5 @@ def test_a_file_that_cannot_be_opened_says_why_and_what_to_do(tmp_path):
     whole = path.read_bytes()
     for damaged in (b"", b"no HDF5 file", whole[: len(whole) // 2]):
         path.write_bytes(damaged)
-        with pytest.raises(LabError, match="is damaged, or no HDF5 file .*another copy"):
+        with pytest.raises(LabError, match="is not an HDF5 file .*another copy"):
             lesson.open_hdf5(path)

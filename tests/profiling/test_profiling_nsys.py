@@ -108,7 +108,7 @@ def test_a_report_without_a_table_is_read_and_a_damaged_or_empty_one_is_refused(
     damaged, empty = tmp_path / "damaged.sqlite", tmp_path / "empty.sqlite"
     damaged.write_bytes(b"SQLite format 3, or not" * 100)
     sqlite3.connect(empty).close()
-    for path, why in ((damaged, "is not a report"), (tmp_path / "absent", "is not a report"), (empty, "holds no kernel")):
+    for path, why in ((damaged, "is not a report"), (tmp_path / "absent", "absent is not there"), (empty, "holds no kernel")):
         with pytest.raises(LabError, match=why):
             nsys.read_nsys(path)
     assert not (tmp_path / "absent").exists()
@@ -169,3 +169,48 @@ def test_nsys_sees_the_ranges_that_torch_marks(tmp_path):
     work = "import torch\nwith torch.cuda.nvtx.range('forward'):\n    torch.ones(9, device='cuda').sum().item()\n"
     events = nsys.read_nsys(nsys.nsys_profile(["-c", work], tmp_path))
     assert row.range_rows(events, "nsys", on_gpu=True)[1].launched >= 2
+
+
+LOOSE = [  # (table, column, a value that nsys never writes there); the columns lose their types first, as in a damaged file
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "start", None),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "end", None),
+    ("CUPTI_ACTIVITY_KIND_KERNEL", "start", "soon"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "HtoD"),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", None),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "end", 1.5),
+    ("NVTX_EVENTS", "text", b"bytes"),
+]
+
+
+@pytest.mark.parametrize("table, column, value", LOOSE)
+def test_a_value_that_nsys_never_writes_is_an_error_that_names_the_file(report, table, column, value):
+    with sqlite3.connect(report) as file:
+        file.executescript(f"CREATE TABLE z AS SELECT * FROM {table}; DROP TABLE {table}; ALTER TABLE z RENAME TO {table};")
+        file.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    with pytest.raises(LabError, match=f"{report.name} is not a report of nsys"):
+        nsys.read_nsys(report)
+
+
+def test_a_view_that_never_ends_is_not_read(report):
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    with sqlite3.connect(report) as file:
+        file.executescript(f"DROP TABLE StringIds; CREATE VIEW StringIds AS {endless} SELECT i AS id, 'x' AS value FROM n;")
+    assert {event["cat"] for event in nsys.read_nsys(report)} == {"gpu_memcpy", "user_annotation"}, "those without a number"
+
+
+def test_more_work_than_a_report_of_this_size_can_make_is_interrupted(report, monkeypatch):
+    monkeypatch.setattr(nsys, "STEPS", 1)
+    monkeypatch.setattr(nsys, "STEPS_A_BYTE", 0)
+    with pytest.raises(LabError, match=r"run\.sqlite is not a report of nsys \(.*interrupted"):
+        nsys.read_nsys(report)
+
+
+def test_a_value_that_is_computed_without_measure_is_refused(report):
+    text = "text TEXT GENERATED ALWAYS AS (printf('%.*c', 900000000, 'x'))"
+    with sqlite3.connect(report) as file:
+        file.executescript(
+            f"DROP TABLE NVTX_EVENTS; CREATE TABLE NVTX_EVENTS (start INT, end INT, textId INT, globalTid INT, {text});"
+            "INSERT INTO NVTX_EVENTS (start, end) VALUES (1, 2);"
+        )
+    with pytest.raises(LabError, match=r"run\.sqlite is not a report of nsys"):
+        nsys.read_nsys(report)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.sealed import read_state
 from hpml_lab.data import load
 from hpml_lab.race.experiments.checkpoints import Checkpoint, key_of
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
@@ -59,8 +62,8 @@ def saved(folder):
     found = []
     for path in folder.glob("*.pt"):
         try:
-            found.append(torch.load(path, weights_only=True)["state"]["iteration"])
-        except FileNotFoundError:
+            found.append(read_state(path)["state"]["iteration"])
+        except LabError:  # it was replaced or removed meanwhile
             pass
     return found
 
@@ -218,3 +221,16 @@ def test_what_another_processor_began_is_not_continued(tmp_path, monkeypatch):
     assert Checkpoint(key_of(lr=0.1), tmp_path).load()["iteration"] == 3
     monkeypatch.setattr(machine, "cpu_description", lambda: "another processor: sse2")
     assert Checkpoint(key_of(lr=0.1), tmp_path).load() is None
+
+
+def test_a_single_bit_that_flipped_is_not_loaded_as_another_number(tmp_path):
+    checkpoint, chance = Checkpoint("key", tmp_path), random.Random(1)
+    checkpoint.save({"w": torch.full((2000,), 5.0), "step": 5})
+    content = checkpoint.path.read_bytes()
+    for _ in range(200):
+        flipped = bytearray(content)
+        flipped[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        checkpoint.path.write_bytes(flipped)
+        assert checkpoint.load() is None
+    checkpoint.path.write_bytes(content)
+    assert checkpoint.load()["step"] == 5

@@ -347,3 +347,9 @@ def test_a_disk_too_slow_for_fios_time_is_no_wrong_version_of_fio():
 def test_a_report_without_figures_is_refused(text):
     with pytest.raises(LabError, match="not as expected"):
         fio.parse(text, [DiskJob("random", "read", 4096, 1)])
+
+
+def test_a_pipe_under_the_name_of_a_test_file_is_passed_over(tmp_path):
+    os.mkfifo(tmp_path / f"{uncached_file.NAME}1.part")
+    with uncached_file.disk_file(tmp_path, MIB) as file:
+        assert file.bytes == MIB

@@ -226,7 +226,7 @@ def test_a_file_that_is_no_landmark_table_is_said_so(tmp_path, first):
 
 
 def test_a_missing_table_and_an_unknown_policy_are_refused(tmp_path, table):
-    with pytest.raises(LabError, match=r"none\.csv could not be read"):
+    with pytest.raises(LabError, match=r"none\.csv is not there"):
         FaceLandmarksDataset(tmp_path / "none.csv", tmp_path)
     with pytest.raises(LabError, match='Use "raise" or "skip"'):
         read(table, on_damage="ignore")

@@ -10,8 +10,6 @@ with w = 20 in P, 0 in the cells next to a center, where either answer will do, 
 
 import contextlib
 import hashlib
-import io
-import pickle
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,8 +24,8 @@ from hpml_lab.capstone.lessons.stages import CELL, SPACING
 from hpml_lab.capstone.tools import ct, prepared
 from hpml_lab.capstone.tools.prepared import PreparedScan, patients
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.sealed import read_state, write_state
 from hpml_lab.core.timing.threads import on_threads
 
 FOLDER = RESULTS / "detectors"
@@ -205,18 +203,16 @@ def kept_at(seed: int, steps: int, folder: Path | str = FOLDER) -> Path:
 
 def keep(network: Detector, path: Path) -> None:
     """Write the weights, whole or not at all. Where nothing can be written, the next one who needs them trains again."""
-    buffer = io.BytesIO()
-    torch.save(network.state_dict(), buffer)
     with contextlib.suppress(LabError):
-        atomic_write(path, buffer.getvalue())
+        write_state(path, network.state_dict())
 
 
 def read_detector(path: Path) -> Detector | None:
     """The detector in a file, or None if the file holds none."""
     network = Detector()
     try:
-        network.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
-    except (OSError, RuntimeError, EOFError, KeyError, ValueError, TypeError, AttributeError, pickle.UnpicklingError):
+        network.load_state_dict(read_state(path))
+    except (LabError, RuntimeError, TypeError, AttributeError):  # damaged, or the state of something else
         return None
     return network.eval()
 

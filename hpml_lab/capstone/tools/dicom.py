@@ -10,6 +10,7 @@ import numpy as np
 
 from hpml_lab.capstone.tools.ct import AIR, Scan
 from hpml_lab.capstone.tools.reading import (
+    AGAIN,
     ANNOTATIONS,
     COLUMNS,
     PatientAxes,
@@ -21,6 +22,7 @@ from hpml_lab.capstone.tools.reading import (
 )
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import need
+from hpml_lab.core.system.readers import SLICE, VOLUME, open_file, reading
 
 SHARED = (
     "SeriesInstanceUID",
@@ -34,6 +36,7 @@ SHARED = (
 )  # all slices of one volume have the same
 SPLIT = "Put each series into a folder of its own."
 SAME = 0.01  # mm: slices closer than this are at the same position, which a file gives with a few decimals
+DEFLATED = "1.2.840.10008.1.2.1.99"  # the transfer syntax of files that are packed as a whole
 ROUNDED = 0.02  # of a gap, likewise
 
 
@@ -44,7 +47,7 @@ def is_dicom(path: Path) -> bool:
     # UIDs as names end in a number.
     if not path.is_file() or path.name == "DICOMDIR" or (path.suffix and not path.suffix[1:].isdigit()):
         return False
-    with path.open("rb") as file:
+    with reading(path, "a file that can be read", AGAIN), open_file(path, None) as file:
         return file.read(132)[128:] == b"DICM"
 
 
@@ -57,6 +60,8 @@ def load_dicom(folder: Path, *, annotated: bool = True) -> Scan:
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".") and is_dicom(path))
     if not files:
         raise unreadable(folder, "the folder holds no DICOM file.", "`find_scans` finds the folder that holds the slices.")
+    if (size := sum(path.stat().st_size for path in files)) > VOLUME:
+        raise unreadable(folder, f"its {len(files)} DICOM files have {size:,} bytes, too many for a scan.", SPLIT)
     headers = [_read(path) for path in files]
     first = headers[0]
     for path, header in zip(files, headers, strict=True):
@@ -99,13 +104,18 @@ def _read(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pydicom warns of what is found below
-            dataset = dicom.dcmread(path)
+            with open_file(path, SLICE) as file:
+                if dicom.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == DEFLATED:  # without a limit
+                    raise ValueError("it is packed as a whole: write it with another transfer syntax")
+                dataset = dicom.dcmread(file)
             absent = [name for name in (*SHARED, "ImagePositionPatient", "PixelData") if dataset.get(name) in (None, "")]
     except Exception as error:  # of a damaged file pydicom raises whatever its parts raise
         raise damaged(path, error) from error
     if absent:
         problem = f"no {', '.join(absent[:2])}: the file is cut off or damaged, or is not a slice of a CT series."
         raise unreadable(path, problem)
+    if dataset.Rows * dataset.Columns * 4 > SLICE:
+        raise unreadable(path, f"{dataset.Rows} × {dataset.Columns} values are too many for a slice.")
     if dataset.get("Modality", "CT") != "CT":
         raise unreadable(path, f"this is {dataset.Modality}, not CT: it has no Hounsfield units.", SPLIT)
     return dataset

@@ -26,9 +26,11 @@ from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.system.shared_clock import CLOCK
 
-RESULT_FORMAT = 1  # of a result's file
+RESULT_FORMAT = 2  # of a result's file
 FAILED = ".failed.json"
 
 
@@ -143,11 +145,16 @@ def fingerprint_of(pipeline: LungPipeline) -> dict[str, str]:
 def read_result(results: Path, name: str, settings: dict[str, str], source: Path) -> np.ndarray | None:
     """The detections in a patient's file; None if there is none, it is damaged, or its pipeline or scan was another one."""
     try:
-        record = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+        record = _record(results / f"{name}.json")
         same = record["format"] == RESULT_FORMAT and record["pipeline"] == settings and record["source"] == stamp(source)
         return np.array(record["detections"], dtype=np.float64).reshape(-1, 5) if same else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (LabError, ValueError, KeyError, TypeError):
         return None
+
+
+@reader("a whole result", "Delete it: it is computed again.")
+def _record(path: Path) -> dict:
+    return unsealed_record(json.loads(text_of(path, RECORD)))
 
 
 def stamp(source: Path) -> list:
@@ -162,7 +169,7 @@ def _keep(outcome: PatientOutcome, name: str, version: list, results: Path, sett
     if outcome.error is None:
         record = {"format": RESULT_FORMAT, "pipeline": settings, "source": version}
         record["detections"] = outcome.detections.tolist()
-        atomic_write(results / f"{name}.json", json.dumps(record, indent=1) + "\n")
+        atomic_write(results / f"{name}.json", json.dumps(sealed_record(record), indent=1) + "\n")
         failed.unlink(missing_ok=True)
         report.detections[name] = outcome.detections
         report.computed.append(name)

@@ -5,7 +5,6 @@ the workbook neither downloads nor needs it. Of MetaImage this reads what LUNA16
 """
 
 import math
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +22,9 @@ from hpml_lab.capstone.tools.reading import (
 )
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import data_folders
+from hpml_lab.core.system.readers import HEADER, TABLE, VOLUME, inflate, open_file, reason, text_of
 
 TYPES = {"MET_SHORT": "i2", "MET_USHORT": "u2", "MET_INT": "i4", "MET_FLOAT": "f4"}
-LARGEST = 1 << 32  # bytes of the values, 2,048 slices of 1,024 × 1,024: what asks for more is no scan
 OUTSIDE = -1024  # HU; scanners fill what is outside their field with values below it
 LISTS = ("seriesuids.csv", "candidates.csv", "candidates_V2.csv")  # name healthy patients too
 
@@ -46,7 +45,7 @@ def load_luna16(path: Path, *, annotated: bool = True) -> Scan:
     lists names it; otherwise nobody says so: LabError, or no nodules with `annotated=False`.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = text_of(path, HEADER, errors="replace").splitlines()
         field = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines if "=" in line)}
         size = tuple(int(value) for value in field["DimSize"].split())
         x, y, z = (float(value) for value in field["ElementSpacing"].split())
@@ -58,10 +57,10 @@ def load_luna16(path: Path, *, annotated: bool = True) -> Scan:
         axes = PatientAxes(offset, direction[::-1])
         if len(size) != 3 or min(size) < 1 or not np.isfinite(offset).all() or not axes.are_perpendicular():
             raise ValueError(f"DimSize {size}, Offset {offset} and its axes are not those of a volume")
-    except (OSError, ValueError, KeyError) as error:
-        raise unreadable(path, f"the header describes no volume ({type(error).__name__}: {error}).") from error
+    except Exception as error:  # a line that is missing, no number, or too large for one
+        raise unreadable(path, f"the header describes no volume ({reason(error)}).") from error
     needed = math.prod(size) * kind.itemsize
-    if needed > LARGEST:
+    if needed > VOLUME:
         raise unreadable(path, f"{needed:,} bytes are too many for a scan.")
     nodules = _nodules(path, axes) if annotated else np.empty((0, 4))
     stored = _values(data, compressed, needed, kind).reshape(size[::-1])
@@ -73,10 +72,10 @@ def _values(data: Path, compressed: bool, needed: int, kind: np.dtype) -> np.nda
     """The values of a data file, of this machine's byte order."""
     check_file(data, "the file with the values is missing.")
     try:
-        with data.open("rb") as file:
+        with open_file(data, None) as file:
             content = file.read(needed + needed // 100 + 100)  # too long is seen, and not read whole
-        content = zlib.decompressobj().decompress(content, needed + 1) if compressed else content
-    except (OSError, zlib.error) as error:
+        content = inflate(content, needed) if compressed else content
+    except Exception as error:
         raise damaged(data, error) from error
     if len(content) != needed:
         state = "cut off" if len(content) < needed else "too long"
@@ -95,7 +94,7 @@ def _nodules(path: Path, axes: PatientAxes) -> np.ndarray:
         return axes.nodules(rows)
     for listing in (table.parent / name for name in LISTS):
         if listing.is_file():
-            for line in listing.read_text(encoding="utf-8-sig", errors="replace").splitlines():
+            for line in text_of(listing, TABLE, "utf-8-sig", "replace").splitlines():
                 if line.split(",")[0].strip() == path.stem:
                     return np.empty((0, 4))
     fix = f"Put LUNA16's candidates.csv next to {ANNOTATIONS}, or {LISTS[0]} with one series a line."

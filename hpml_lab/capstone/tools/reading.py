@@ -4,13 +4,15 @@ A patient's axes are x to the left, y to the back and z to the head, in mm; a Sc
 """
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from hpml_lab.capstone.tools.ct import Scan
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
+from hpml_lab.core.system.readers import TABLE, reader, reason, text_of
 
 COLUMNS = ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm")  # of LUNA16's annotations.csv
 ANNOTATIONS = "annotations.csv"
@@ -22,9 +24,9 @@ def short_name(path: str | Path) -> str:
     return Path(*Path(path).parts[-2:]).as_posix()
 
 
-def unreadable(path: str | Path, problem: str, fix: str = AGAIN) -> LabError:
+def unreadable(path: str | Path, problem: str, fix: str = AGAIN) -> UnreadableFile:
     """The error for a file or folder that is not a scan: it begins with the stage and the file's name."""
-    return LabError(f"read, {short_name(path)}: {problem}", fix)
+    return UnreadableFile(f"read, {short_name(path)}: {problem}", fix)
 
 
 def damaged(path: Path, error: Exception) -> LabError:
@@ -101,18 +103,18 @@ class PatientAxes:
         return np.column_stack([(rows[:, :3] - self.origin) @ self.direction.T, rows[:, 3] / 2])
 
 
+@reader("a table of annotations", f"Its columns are {', '.join(COLUMNS)}, in mm.")
 def read_annotations(path: Path) -> dict[str, np.ndarray]:
     """{name of the series: (n, 4) x, y, z and diameter in mm} from a file with LUNA16's columns, in any order."""
     check_file(path, "there is no such file.")
     found: dict[str, list[list[float]]] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            for row in csv.DictReader(file):
-                values = [float(row[name]) for name in COLUMNS[1:]]
-                if not np.isfinite(values).all() or values[3] <= 0:
-                    raise ValueError(f"{values} is no place with a diameter")
-                found.setdefault(row[COLUMNS[0]].strip(), []).append(values)
-    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        for row in csv.DictReader(io.StringIO(text_of(path, TABLE, "utf-8-sig"), newline="")):
+            values = [float(row[name]) for name in COLUMNS[1:]]
+            if not np.isfinite(values).all() or values[3] <= 0:
+                raise ValueError(f"{values} is no place with a diameter")
+            found.setdefault(row[COLUMNS[0]].strip(), []).append(values)
+    except Exception as error:  # an error of csv, a column that is missing, a cell that is none
         fix = f"Its columns are {', '.join(COLUMNS)}, in mm."
-        raise unreadable(path, f"these are no annotations ({type(error).__name__}: {error}).", fix) from error
+        raise unreadable(path, f"these are no annotations ({reason(error)}).", fix) from error
     return {name: np.array(rows) for name, rows in found.items()}

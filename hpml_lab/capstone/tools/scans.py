@@ -6,6 +6,7 @@ scan.mhd + .raw/.zraw  MetaImage, as LUNA16 hands out its scans (`luna16.py`)
 """
 
 import io
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,24 +15,24 @@ import numpy as np
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.dicom import is_dicom, load_dicom, save_dicom
 from hpml_lab.capstone.tools.luna16 import load_luna16
-from hpml_lab.capstone.tools.reading import check_file, checked, damaged, unannotated, unreadable
+from hpml_lab.capstone.tools.reading import AGAIN, check_file, checked, damaged, unannotated, unreadable
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.readers import VOLUME, check_zip, open_file, reader
 
 FORMATS = ("npz", "dicom")
 META = ("spacing", "slope", "intercept", "nodules")
-LARGEST_UNPACKED = 1 << 32  # bytes, 2,048 slices of 1,024 × 1,024: what asks for more is no scan
 
 
 def find_scans(folder: str | Path) -> list[Path]:
     """Paths of all scans in a folder and below it, each of which `load` takes, sorted: files of the workbook and of LUNA16, and
-    folders that hold a DICOM series. Links are followed, but not into a folder from inside it; pipes, sockets and devices are
+    folders that hold a DICOM series. Links are followed, and each folder is entered once; pipes, sockets and devices are
     no scans. Raises LabError for a folder that does not exist, cannot be read or holds none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise unreadable(folder, "there is no such folder.", "Check the path; set HPML_DATA for data sets of your own.")
     try:
-        found = sorted(_scans_in(folder, []))
+        found = sorted(_scans_under(folder))
     except OSError as error:
         fix = "Check its permissions, or choose another folder."
         raise unreadable(error.filename or folder, f"it cannot be read ({error.strerror or error}).", fix) from error
@@ -41,24 +42,32 @@ def find_scans(folder: str | Path) -> list[Path]:
     return found
 
 
-def _scans_in(folder: Path, above: list[Path]) -> Iterator[Path]:
-    """The scans of a folder that was entered from the folders `above`, which links may lead back to."""
-    series, above = False, [*above, folder.resolve()]
-    for path in sorted(folder.iterdir()):
-        # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
-        if path.name.startswith((".", "seg-lungs")):
+def _scans_under(folder: Path) -> Iterator[Path]:
+    """The scans of a folder and of those below it. Links among them may lead anywhere, so each is entered once, and by its own
+    name before that of a link."""
+    folders, links, entered = [folder], deque(), set()
+    while folders or links:
+        here = folders.pop() if folders else links.popleft()
+        status = here.stat()
+        if (place := (status.st_dev, status.st_ino)) in entered:
             continue
-        if path.is_dir():
-            if path.resolve() not in above:
-                yield from _scans_in(path, above)
-        elif path.suffix.lower() in (".npz", ".mhd"):
-            yield path
-        else:
-            series = series or is_dicom(path)
-    if series:
-        yield folder
+        entered.add(place)
+        series = False
+        for path in here.iterdir():
+            # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
+            if path.name.startswith((".", "seg-lungs")):
+                continue
+            if path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+            elif path.suffix.lower() in (".npz", ".mhd"):
+                yield path
+            else:
+                series = series or is_dicom(path)
+        if series:
+            yield here
 
 
+@reader("a scan", AGAIN)
 def load(path: str | Path, *, annotated: bool = True) -> Scan:
     """The scan in a file, or in a folder with one DICOM series, checked.
 
@@ -76,11 +85,10 @@ def load(path: str | Path, *, annotated: bool = True) -> Scan:
         fix = "Scans are .npz or .mhd files; for DICOM hand over the folder of the series."
         raise unreadable(path, "this is not a file of a known format.", fix)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            unpacked = sum(entry.file_size for entry in file.zip.infolist())
-            if unpacked > max(LARGEST_UNPACKED, path.stat().st_size):
-                raise ValueError(f"it would unpack to {unpacked:,} bytes")
-            values = {key: file[key] for key in file.files}
+        with open_file(path, VOLUME) as content:
+            check_zip(content, VOLUME)
+            with np.load(content, allow_pickle=False) as file:
+                values = {key: file[key] for key in file.files}
     except Exception as error:  # of a damaged file NumPy and zipfile raise whatever their parts raise
         raise damaged(path, error) from error
     if missing := [key for key in ("stored", *META[:3]) if key not in values]:

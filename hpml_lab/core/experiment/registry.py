@@ -16,7 +16,7 @@ import torch
 from hpml_lab.core.experiment.catalogue import listed, load_module
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
 from hpml_lab.core.experiment.result import Result, load_record
-from hpml_lab.core.experiment.result_json import read_record
+from hpml_lab.core.experiment.result_json import UNREADABLE, read_record
 from hpml_lab.core.experiment.results_folder import keep
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.show import style
@@ -26,6 +26,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
+from hpml_lab.core.system.readers import reader
 from hpml_lab.core.timing.compilation import kernels_of_this_processor
 from hpml_lab.core.timing.threads import one_thread
 
@@ -206,6 +207,7 @@ def find(slug: str) -> Experiment:
     return _REGISTRY[slug]
 
 
+@reader(*UNREADABLE)
 def load_result(path: Path | str) -> Result:
     """Read a saved result of any experiment. Raises LabError for a file that is damaged or of an unknown experiment."""
     return find(str(read_record(Path(path)).get("slug"))).load(path)

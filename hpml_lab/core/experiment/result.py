@@ -8,11 +8,12 @@ from typing import Any, get_type_hints
 
 from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
-from hpml_lab.core.experiment.result_json import WRONG, read_record, result_fields, unreadable, written_record
+from hpml_lab.core.experiment.result_json import UNREADABLE, read_record, result_fields, written_record
 from hpml_lab.core.show.picture import show_line, show_picture
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.readers import reader
 
 
 @dataclass
@@ -200,16 +201,13 @@ SAVED = [item.name for item in dataclasses.fields(Result) if item.name != "exper
 HINTS = {name: hint for name, hint in get_type_hints(Result).items() if name in SAVED} | {"machine": machine.MachineRecord}
 
 
+@reader(*UNREADABLE)
 def load_record(path: Path, experiment: Any) -> Result:
     """Read a saved result of `experiment`.
 
     Raises LabError for a file that is damaged, in another format, of another experiment, or from an older row type.
     """
-    record = read_record(path)
-    try:
-        result = Result(**result_fields(record, HINTS, experiment.function.__module__), experiment=experiment)
-        if result.slug != experiment.slug:
-            raise ValueError(f"it is one of {result.slug!r}, not of {experiment.slug!r}")
-        return result
-    except WRONG as error:
-        raise unreadable(path, error) from error
+    result = Result(**result_fields(read_record(path), HINTS, experiment.function.__module__), experiment=experiment)
+    if result.slug != experiment.slug:
+        raise ValueError(f"it is one of {result.slug!r}, not of {experiment.slug!r}")
+    return result

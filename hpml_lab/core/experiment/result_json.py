@@ -19,36 +19,28 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, Table
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.core.system.sealed import DIGEST, sealed_record, unsealed_record
 
 FORMAT = 2  # of the JSON file; raise it when a change makes old files unreadable
-# What a damaged or hostile record may raise: OverflowError for 10^400, RecursionError for one nested 100,000 deep.
-WRONG = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+UNREADABLE = ("a readable result", "Delete it and run the experiment again.")
 
 
+@reader(*UNREADABLE)
 def read_record(path: Path) -> dict[str, Any]:
     """The saved record as plain JSON, without its format number; LabError if it cannot be read."""
-    try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ValueError("it is not a file")  # a pipe would never end, nor would /dev/zero
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-        if record.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        return record
-    except WRONG as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: Exception) -> LabError:
-    """The error for a file that is not a readable result, because of `error`."""
-    why = f"{type(error).__name__}: {error}" if isinstance(error, LookupError | AttributeError) else error
-    return LabError(f"{path} is not a readable result ({why}).", "Delete it and run the experiment again.")
+    record = json.loads(text_of(path, RECORD))
+    if DIGEST in record:  # the recorded runs of before have none
+        record = unsealed_record(record)
+    if record.pop("format") != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}")
+    return record
 
 
 def written_record(fields: dict[str, Any]) -> str:
     """The content of the file for a result's `fields`."""
     record = fields | {"tables": [_table_record(table) for table in fields["tables"]]}
-    return json.dumps({"format": FORMAT, **_plain(record)}, indent=1, allow_nan=False) + "\n"
+    return json.dumps(sealed_record({"format": FORMAT, **_plain(record)}), indent=1, allow_nan=False) + "\n"
 
 
 def result_fields(record: dict[str, Any], hints: dict[str, Any], module: str) -> dict[str, Any]:
@@ -56,7 +48,7 @@ def result_fields(record: dict[str, Any], hints: dict[str, Any], module: str) ->
 
     hints   {field: type} of all that the record must have
     module  the experiment's: its rows are of classes of the same package
-    Raises one of `WRONG` for what is missing, unknown or of another type.
+    Raises whatever what is missing, unknown or of another type makes it raise: who reads a record is a `reader`.
     """
     if absent := hints.keys() - record.keys():
         raise ValueError(f"it has no {', '.join(sorted(absent))}")

@@ -12,7 +12,9 @@ from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write, set_aside
-from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.paths import RESULTS, user_path
+from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.core.system.sealed import sealed_record, whole_records
 
 PREDICTIONS = "predictions.json"
 EXERCISES = "exercises.json"
@@ -24,7 +26,16 @@ _last_run: dict[str, str] = {}  # slug, size and device of the experiment that a
 def results_folder() -> Path | None:
     """Where results are kept if no other folder is named, or None if nothing is kept."""
     named = os.environ.get("HPML_RESULTS")
-    return RESULTS if named is None else Path(named).expanduser() if named else None
+    return RESULTS if named is None else user_path(named, "HPML_RESULTS") if named else None
+
+
+def _kept_in(what: str) -> Path | None:
+    """The folder of results; where it cannot be found, this is reported on stderr, and the notebook goes on."""
+    try:
+        return results_folder()
+    except LabError as error:
+        print(f"{what} was not kept: {error}", file=sys.stderr)
+        return None
 
 
 def require_folder(folder: Path) -> None:
@@ -41,7 +52,7 @@ def keep(result: Any) -> None:
     if not _cell():
         return
     _last_run.update(slug=result.slug, size=result.size, device=result.device)
-    folder = results_folder()
+    folder = _kept_in("This result")
     if folder is None or not result.slug:
         return
     try:
@@ -75,8 +86,8 @@ def _how_full(size: str) -> tuple[bool, bool]:
 
 def keep_prediction(guess: float, measured: float, unit: str) -> None:
     """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it."""
-    folder, cell = results_folder(), _cell()
-    if folder is None or not cell:
+    cell = _cell()
+    if not cell or (folder := _kept_in("This prediction")) is None:
         return
     found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_run}
     _add(folder / PREDICTIONS, found, "cell", "This prediction")
@@ -84,8 +95,9 @@ def keep_prediction(guess: float, measured: float, unit: str) -> None:
 
 def keep_verdict(notebook: str, exercise: str, state: str, mistake: str) -> None:
     """Add what a check in a notebook found to `exercises.json`; an exercise that was right stays so."""
-    folder = results_folder()
-    if folder is None or not _cell() or state == "not yet" or tried_exercises(folder).get(exercise):
+    if not _cell() or state == "not yet" or (folder := _kept_in("What this check found")) is None:
+        return
+    if tried_exercises(folder).get(exercise):
         return
     found = {"exercise": exercise, "notebook": notebook, "state": state, "mistake": mistake}
     _add(folder / EXERCISES, found, "exercise", "What this check found")
@@ -93,8 +105,7 @@ def keep_verdict(notebook: str, exercise: str, state: str, mistake: str) -> None
 
 def tried_exercises(folder: Path) -> dict[str, bool]:
     """{exercise that was tried: whether it is right} as kept in `folder`; {} where nothing is, or nothing that can be read."""
-    found = _read(folder / EXERCISES)
-    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    rows = whole_records(_read(folder / EXERCISES))
     return {str(row.get("exercise")): row.get("state") == "right" for row in rows}
 
 
@@ -111,15 +122,14 @@ def _add(path: Path, found: dict[str, Any], key: str, what: str) -> None:
             if is_damaged(path):
                 print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
             others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get(key) != found[key]]
-            atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
+            atomic_write(path, json.dumps([*others, sealed_record(found)], indent=1) + "\n")
     except (LabError, OSError, NotImplementedError, Timeout) as error:  # NotImplementedError: a file system without locks
         print(f"{what} was not kept: {error}", file=sys.stderr)
 
 
 def read_predictions(folder: Path) -> list[dict[str, Any]]:
     """The predictions kept in `folder`, oldest first; those that are damaged are left out."""
-    found = _read(folder / PREDICTIONS)
-    return [item for item in found if _is_prediction(item)] if isinstance(found, list) else []
+    return [item for item in whole_records(_read(folder / PREDICTIONS)) if _is_prediction(item)]
 
 
 def is_damaged(path: Path) -> bool:
@@ -127,11 +137,9 @@ def is_damaged(path: Path) -> bool:
     return os.path.lexists(path) and not isinstance(_read(path), list)
 
 
-def _is_prediction(item: Any) -> bool:
-    return (
-        isinstance(item, dict)
-        and all(isinstance(item.get(name), str) for name in ("cell", "unit"))
-        and all(_is_finite(item.get(name)) for name in ("guess", "measured"))
+def _is_prediction(item: dict[str, Any]) -> bool:
+    return all(isinstance(item.get(name), str) for name in ("cell", "unit")) and all(
+        _is_finite(item.get(name)) for name in ("guess", "measured")
     )
 
 
@@ -145,9 +153,14 @@ def _is_finite(value: Any) -> bool:
 def _read(path: Path) -> Any:
     """What a JSON file holds; None if it is not there or cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-    except (OSError, ValueError, RecursionError):
+        return _content(path)
+    except LabError:
         return None
+
+
+@reader("a file of results", "Delete it.")
+def _content(path: Path) -> Any:
+    return json.loads(text_of(path, RECORD))
 
 
 def _cell() -> str:

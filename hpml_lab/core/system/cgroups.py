@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import text_of
+
 ROOT = Path("/")  # tests have another
 AT_MOST = 1 << 24  # bytes of a file; the list of mounts is the longest
 VERSION_2 = ""  # its line in /proc/…/cgroup names no controllers
@@ -138,9 +141,8 @@ def _positive(text: str) -> int | None:
 
 
 def _read(file: Path) -> str:
-    """What a file holds; "" where it cannot be read. A pipe in its place is not waited for."""
+    """What a file holds; "" where it cannot be read."""
     try:
-        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as opened:
-            return (opened.read(AT_MOST) or b"").decode(errors="surrogateescape")
-    except (OSError, ValueError):
+        return text_of(file, AT_MOST, errors="surrogateescape")
+    except (OSError, LabError):
         return ""

@@ -14,3 +14,7 @@ class LabError(Exception):
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         """Pickle both texts: workers of pools and loaders raise this error too."""
         return type(self), (self.problem, self.fix)
+
+
+class UnreadableFile(LabError):
+    """A file cannot be read, and the problem says which one: the fault of a scan may be in a file next to its header."""

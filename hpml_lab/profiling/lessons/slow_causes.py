@@ -3,8 +3,11 @@
 Both forms of a pair return the same, to the last bit.
 """
 
+import traceback
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import numpy as np
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import need
+from hpml_lab.core.system.readers import ARRAYS, open_file, reader, reading
 
+DAMAGED = ("an HDF5 file that can be read", "Write it again, or get another copy.")
+MOST_PACKED = 1100  # times: DEFLATE makes of equal bytes a 1,032th of them
 ABSENT = -1.0  # stands for an empty cell
 
 # ---- exceptions as control flow ------------------------------------------------------------------------------------------
@@ -83,16 +89,47 @@ def write_hdf5(path: Path, chunks: int, values: int) -> None:
         file.create_dataset("x", data=x, chunks=(values,), compression="gzip", compression_opts=4)
 
 
-def open_hdf5(path: Path) -> Any:
-    """The file, to be read, for a `with` block. Raises LabError for one that is absent, damaged or locked, and without h5py."""
+@reader(*DAMAGED)
+def open_hdf5(path: Path) -> AbstractContextManager[Any]:
+    """The file, to be read, for a `with` block. Raises LabError for one that is absent, damaged or locked, and without h5py;
+    in the block, too, where a chunk of it cannot be read."""
+    h5py, size = need("h5py"), Path(path).stat().st_size
+    open_file(path, ARRAYS).close()  # HDF5 would wait for a pipe
     try:
-        return need("h5py").File(path, "r", rdcc_nbytes=0)  # no cache of chunks: in training each is read once an epoch
-    except FileNotFoundError as error:
-        raise LabError(f"{path} is not there.", "Name an HDF5 file that exists.") from error
+        file = h5py.File(path, "r", rdcc_nbytes=0)  # no cache of chunks: in training each is read once an epoch
     except BlockingIOError as error:
         raise LabError(f"{path} is locked: another program writes to it.", "End that program, or wait for it.") from error
-    except OSError as error:
-        raise LabError(f"{path} is damaged, or no HDF5 file ({error}).", "Write it again, or get another copy.") from error
+    with reading(path, *DAMAGED):
+        file.visititems(lambda name, item: _check_item(name, item, size))
+        links: list[tuple[str, Any]] = []
+        file.visititems_links(lambda *link: links.append(link))
+        if elsewhere := [name for name, link in links if isinstance(link, h5py.ExternalLink)]:
+            raise ValueError(f"{elsewhere[0]} is in another file")
+    return _open(path, file)
+
+
+def _check_item(name: str, item: Any, size: int) -> None:
+    """Raise ValueError for an array whose values are elsewhere, or that has more of them than the file can hold."""
+    if not hasattr(item, "shape"):
+        return
+    if item.external or item.is_virtual:
+        raise ValueError(f"the values of {name} are in other files")
+    if item.nbytes > MOST_PACKED * size:
+        raise ValueError(f"{name} claims {item.nbytes:,} bytes")
+
+
+@contextmanager
+def _open(path: Path, file: Any) -> Iterator[Any]:
+    """What HDF5 and the forms below raise of the file's content names the file; the block's own errors stay as they are."""
+    with file:
+        try:
+            yield file
+        except Exception as error:
+            innermost = traceback.extract_tb(error.__traceback__)[-1].filename
+            if innermost != __file__ and "h5py" not in innermost:
+                raise
+            with reading(path, *DAMAGED):
+                raise
 
 
 def read_slow(dataset: Any, pool: Executor) -> np.ndarray:
@@ -106,6 +143,6 @@ def read_fast(dataset: Any, pool: Executor) -> np.ndarray:
 
     def chunk_of(chunk: tuple[slice, ...]) -> np.ndarray:
         _, packed = dataset.id.read_direct_chunk(tuple(part.start for part in chunk))
-        return np.frombuffer(zlib.decompress(packed, bufsize=size), dataset.dtype)
+        return np.frombuffer(zlib.decompressobj().decompress(packed, size), dataset.dtype)
 
     return np.concatenate(list(pool.map(chunk_of, dataset.iter_chunks())))

@@ -1,7 +1,6 @@
 """Checkpoints of long trainings: written completely or not at all, named by what they belong to, removed at the end."""
 
 import hashlib
-import io
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ import torch
 
 from hpml_lab import __version__
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.machine import processor_digest
 from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.sealed import read_state, write_state
 
 FOLDER = RESULTS / "checkpoints"
 FORMAT = 1  # of the file and of the numbers in it; raise it when a change of the program changes either
@@ -55,10 +54,8 @@ class Checkpoint:
 
     def save(self, state: dict[str, Any]) -> None:
         """Write `state`. A full disk or a read-only folder is noted in `problem` and raises nothing."""
-        buffer = io.BytesIO()
-        torch.save({"key": self.key, "state": state}, buffer)
         try:
-            atomic_write(self.path, buffer.getvalue())
+            write_state(self.path, {"key": self.key, "state": state})
         except LabError as error:
             self.problem = error.problem
         self.saved = time.monotonic()
@@ -66,10 +63,11 @@ class Checkpoint:
     def load(self) -> dict[str, Any] | None:
         """The last saved state, on the CPU, or None."""
         try:
-            content = torch.load(self.path, map_location="cpu", weights_only=True)
-            return content["state"] if content["key"] == self.key else None
-        except Exception:  # absent, cut off, or not written by torch.save: each raises another error
+            content = read_state(self.path)
+        except LabError:
             return None
+        whole = isinstance(content, dict) and content.keys() == {"key", "state"} and content["key"] == self.key
+        return content["state"] if whole else None
 
     def remove(self) -> None:
         """Delete the file, and the folder if nothing else is in it."""

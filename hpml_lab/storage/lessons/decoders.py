@@ -6,22 +6,32 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.system.readers import IMAGE, bytes_of, reader
 from hpml_lab.storage.lessons import dali_pipelines as graphs
+from hpml_lab.storage.tools.landmark_table import image_of
+
+UNREADABLE = ("an image that can be read", "Restore the file, or get another copy of it.")
 
 
+@reader(*UNREADABLE)
 def pil_image(path: Path | str) -> Any:
     """A file as PIL's RGB image."""
-    from PIL import Image
-
-    with Image.open(path) as file:
-        return file.convert("RGB")
+    return image_of(path, whole=True)
 
 
+@reader(*UNREADABLE)
 def tensor_image(path: Path | str) -> torch.Tensor:
-    """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec."""
-    from torchvision.io import ImageReadMode, decode_image
+    """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec.
 
-    return decode_image(str(path), mode=ImageReadMode.RGB)
+    A JPEG file, that is: with another one that is damaged, such as a PNG, that decoder ends the process. PIL decodes these.
+    """
+    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.transforms.v2.functional import pil_to_tensor
+
+    content = bytearray(bytes_of(path, IMAGE))
+    if not content.startswith(b"\xff\xd8"):
+        return pil_to_tensor(image_of(path, whole=True))
+    return decode_jpeg(torch.frombuffer(content, dtype=torch.uint8), mode=ImageReadMode.RGB)
 
 
 def training_set(folder: Path | str, decoder: Callable[[str], Any], side: int) -> Any:

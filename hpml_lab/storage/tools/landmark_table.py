@@ -1,6 +1,7 @@
 """The table of a landmark data set and its images: reads them, and says with file and line what is damaged."""
 
 import csv
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,22 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import IMAGE, TABLE, open_file, reader, reason, text_of
 
 MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of a face lie that the image's edge cuts
+
+
+@reader("a CSV file", "Check the path and that it is a CSV file.")
+def table_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """(line number, cells) of each line of a CSV file that is not empty."""
+    table = csv.reader(io.StringIO(text_of(path, TABLE, "utf-8-sig"), newline=""))  # spreadsheets write a mark first
+    return [(table.line_num, row) for row in table if row]
+
+
+def image_of(path: Path | str, whole: bool) -> Image.Image:
+    """The image in a file as RGB, decoded where `whole`; else only its header has been read."""
+    with open_file(path, IMAGE) as content, Image.open(content) as file:
+        return file.convert("RGB") if whole else file
 
 
 @dataclass(frozen=True)
@@ -21,14 +36,7 @@ class LandmarkTable:
 
     def lines(self) -> tuple[list[str], list[tuple[int, list[str]]]]:
         """The names of the columns, and (line number, cells) of each further line that is not empty."""
-        try:
-            with open(self.csv_file, newline="", encoding="utf-8-sig") as file:  # spreadsheets write a mark first
-                reader = csv.reader(file)
-                rows = [(reader.line_num, row) for row in reader if row]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise LabError(
-                f"{self.csv_file} could not be read ({error}).", "Check the path and that it is a CSV file."
-            ) from error
+        rows = table_rows(self.csv_file)
         if not rows or len(rows[0][1]) < 3 or len(rows[0][1]) % 2 == 0 or rows[0][1][0] != "image_name":
             raise LabError(
                 f"{self.csv_file}, line 1: not the first line of a landmark table.",
@@ -37,7 +45,7 @@ class LandmarkTable:
         return rows[0][1], rows[1:]
 
     def _damage(self, line: int, name: str, wrong: str, fix: str) -> LabError:
-        return LabError(f"{self.csv_file.name}, line {line}, {name or '(no image name)'}: {wrong}.", fix)
+        return LabError(f"{self.csv_file.name}, line {line}, {name[:100] or '(no image name)'}: {wrong[:300]}.", fix)
 
     def numbers(self, line: int, row: list[str], expected: int) -> list[float]:
         """The positions in a row, as numbers."""
@@ -63,21 +71,19 @@ class LandmarkTable:
         return values
 
     def image(self, line: int, name: str, whole: bool) -> Image.Image:
-        """The image as RGB, decoded where `whole`; else only its header has been read."""
-        path = self.root_dir / name
+        """The image of a row, as `image_of` reads it."""
         try:
-            with Image.open(path) as file:
-                return file.convert("RGB") if whole else file
+            return image_of(self.root_dir / name, whole)
         except FileNotFoundError:
             raise self._damage(
                 line, name, f"there is no such image in {self.root_dir.name}", "Restore it or remove the row."
             ) from None
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            # Pillow has SyntaxErrors and ValueErrors for some broken files, the system a ValueError for a NUL in a name.
+        except Exception as error:  # of a damaged file Pillow raises whatever its parts raise, SyntaxErrors among them
+            wrong = reason(error)
             if isinstance(error, UnidentifiedImageError):
                 wrong = "its content is of no known format"
-            else:  # Pillow tells the end that came too soon in several ways
-                wrong = "the file is truncated" if "truncated" in str(error).lower() else str(error)
+            elif "truncated" in wrong.lower():  # Pillow tells the end that came too soon in several ways
+                wrong = "the file is truncated"
             raise self._damage(
                 line, name, f"the image cannot be read: {wrong}", "Restore the file or remove the row."
             ) from error

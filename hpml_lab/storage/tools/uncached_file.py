@@ -22,7 +22,8 @@ import psutil
 
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.system.paths import RESULTS, user_path
+from hpml_lab.core.system.readers import open_file
 
 try:
     import fcntl
@@ -131,7 +132,7 @@ def choose_folder(folder: Path | str | None = None) -> Path:
     """
     named = folder or os.environ.get("HPML_DISK")
     if named:
-        chosen = Path(named).expanduser()
+        chosen = user_path(named, "HPML_DISK")
         if not chosen.is_dir() or not os.access(chosen, os.W_OK):
             raise LabError(f"{chosen} is not a folder that can be written.", "Name a folder on the disk to be measured.")
         return chosen
@@ -184,7 +185,7 @@ def disk_file(folder: Path | str | None = None, size: int = 64 * MIB) -> Iterato
 def _remove_leftovers(folder: Path) -> None:
     """Remove test files of processes that were killed; those of living processes are locked."""
     for left in folder.glob(f"{NAME}*.part"):
-        with contextlib.suppress(OSError), open(left, "rb") as file:
+        with contextlib.suppress(OSError, LabError), open_file(left, None) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file.fileno()).st_size:  # an empty one has just been made, and its process is about to lock it
                 left.unlink()

@@ -27,6 +27,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.programs import python_environment, started
+from hpml_lab.core.system.sealed import read_state, write_state
 from hpml_lab.sharding.tools.hosts import TwoHosts, pull_the_cable, shape
 
 BATCH, FEATURES, HIDDEN, RATE = 64, 64, 512, 0.01
@@ -138,7 +139,7 @@ def live(host: int, plan: Plan) -> None:
         if world == 2:
             _train_together(host, plan, rank)
         time.sleep(PATIENCE.total_seconds())  # the other host is late: when it comes, the agent starts this rank anew
-    first, weights = torch.load(plan.path("snapshot.pt"), weights_only=True)
+    first, weights = read_state(plan.path("snapshot.pt"))
     weights, _ = train(range(first, plan.steps), weights, rank, world)
     restarts = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     span = {"began": start, "ended": time.monotonic()}
@@ -157,8 +158,7 @@ def _train_together(host: int, plan: Plan, rank: int) -> None:
     _, compute = train(range(middle), None, rank, 2, alone=True)
     plan.write(f"together{host}", hostname=socket.gethostname(), rank=rank, links=links, compute=compute[1:])
     if rank == 0:
-        torch.save((middle, weights), plan.path("snapshot.part"))
-        os.replace(plan.path("snapshot.part"), plan.path("snapshot.pt"))
+        write_state(plan.path("snapshot.pt"), (middle, weights))
     dist.barrier()
     if host == 1:
         _lose_power(plan)

@@ -1,0 +1,74 @@
+"""States that this program writes and reads again, with a digest: what was damaged in between is never taken for right.
+
+A file that is cut off fails to parse; one in which a bit flipped often does not, and other numbers are loaded. `write_state`
+puts the sha256 of the content in front of it, `sealed_record` into a record for JSON. (`Snapshots` of notebook 14 have it in
+their names.)
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
+
+MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
+DIGEST = "sha256"  # the key of a record's
+
+
+def digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_state(path: Path, state: Any) -> Path:
+    """Write what `torch.save` can, with its digest, whole or not at all. Raises LabError where nothing can be written."""
+    import torch  # here: records are read where torch is not needed
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getvalue()
+    return atomic_write(path, MARK + digest_of(content).encode() + b"\n" + content)
+
+
+@reader("a whole state as this program writes them", "Delete it: what it holds is computed again.")
+def read_state(path: Path) -> Any:
+    """What `write_state` wrote, on the CPU. Raises LabError for a file that was damaged, or that holds something else."""
+    import torch
+
+    mark, digest, content = bytes_of(path, STATE).split(b"\n", 2)
+    if mark + b"\n" != MARK or digest.decode() != digest_of(content):
+        raise ValueError("its content does not match its digest")
+    check_zip(file := io.BytesIO(content), STATE)
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def sealed_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of JSON's types with the digest of its content."""
+    return {**record, DIGEST: _record_digest(record)}
+
+
+def unsealed_record(record: dict[str, Any]) -> dict[str, Any]:
+    """A record without its digest; ValueError where it has none, or another one than its content."""
+    content = {key: value for key, value in record.items() if key != DIGEST}
+    if record.get(DIGEST) != _record_digest(content):
+        raise ValueError("its content does not match its digest")
+    return content
+
+
+def whole_records(found: Any) -> list[dict[str, Any]]:
+    """The records of a list, without their digests. Those that were damaged are left out, and what is no record; one without a
+    digest was written before there were any."""
+    whole = []
+    for record in found if isinstance(found, list) else []:
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(record, dict):
+                whole.append(unsealed_record(record) if DIGEST in record else record)
+    return whole
+
+
+def _record_digest(record: Mapping[str, Any]) -> str:
+    return digest_of(json.dumps(record, sort_keys=True).encode())
