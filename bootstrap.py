@@ -7,10 +7,13 @@ Both make the environment first; `python bootstrap.py` alone does only that.
 
 Uses only the standard library. Creates `.venv`, installs exactly `requirements.lock` into it and the package itself,
 and does nothing when that has been done already. It can be interrupted and run again at any time: the stamp is written last
-and removed first, and a `.venv` without one is made anew, from what was fetched before.
+and removed first, and a `.venv` without one is made anew, from what was fetched before. Of the user's settings for
+Python, pip and uv only those count that say how packages are reached: no other can lead an installation out of `.venv`.
 """
 
+import ast
 import contextlib
+import ctypes
 import hashlib
 import json
 import os
@@ -19,6 +22,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,18 +35,77 @@ STAMP = VENV / "installed.sha256"
 QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
 SUPPORTED = ("3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 7.3 GB of packages on Linux, and room to unpack them
+# In the names of pip's and uv's settings that say how packages are reached. All others say what is installed, or where.
+REACHES = re.compile("INDEX|LINK|OFFLINE|KEYRING|TLS|CERT|HOST|PROXY|TIMEOUT|RETRIES|CACHE|CONCURRENT|CONFIG|FEATURE")
+# uv reads no settings of pip's: where only pip was set up, uv is given the same.
+AS_UV_CALLS_IT = {
+    "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
+    "PIP_TRUSTED_HOST": "UV_INSECURE_HOST",
+    "PIP_PROXY": "ALL_PROXY",
+    "PIP_CERT": "SSL_CERT_FILE",
+}
+LEADS_AWAY = ("PYTHONHOME", "PYTHONPATH")  # from .venv, when something runs in it
 
 
 def fail(problem: str, fix: str) -> None:
     sys.exit(f"\nbootstrap: {problem}\nWhat to do: {fix}")
 
 
+def own_environment() -> dict[str, str]:
+    """The variables without Python's own (PYTHONHOME, PYTHONPATH, PYTHONWARNINGS …), and of pip's and uv's those that REACHES.
+
+    Temporary files of a set-up lie in `.venv`, whose disk was found to be large enough.
+    """
+    ours = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "PIP_", "UV_")) or not name.startswith("PYTHON") and REACHES.search(name)
+    }
+    if (temporary := VENV / "tmp").is_dir():
+        ours |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(temporary))
+    return ours | {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "VIRTUAL_ENV": str(VENV)}
+
+
+def installers_environment() -> dict[str, str]:
+    """The same for pip and uv: pip's files are read here, for what REACHES, and a cache that cannot be written is replaced."""
+    ours = own_environment()
+    command = [str(BIN / "python"), "-m", "pip", "config", "list"]
+    every_file = {"PIP_USER": "0"}  # `user = true` in one of them would be taken for `pip config --user list`
+    listed = subprocess.run(command, env=ours | every_file, cwd=ROOT, capture_output=True, text=True, errors="replace")
+    if listed.returncode:
+        fail(f"pip cannot read its settings: {listed.stderr.strip()}", "correct that file, or set PIP_CONFIG_FILE=/dev/null.")
+    for section in ("global", "install"):  # the second goes before the first, and a variable before both
+        for key, value in re.findall(rf"^{section}\.([\w-]+)=(.*)$", listed.stdout, re.MULTILINE):
+            name = "PIP_" + key.upper().replace("-", "_")
+            if REACHES.search(name) and name not in os.environ:
+                ours[name] = " ".join(ast.literal_eval(value).split())
+    home = Path(os.path.expanduser("~"))
+    files = [Path(ours.get("XDG_CONFIG_HOME") or home / ".config") / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
+    if not any(name.startswith("UV_") and "INDEX" in name for name in ours) and not any(path.is_file() for path in files):
+        ours = {theirs: ours[name] for name, theirs in AS_UV_CALLS_IT.items() if name in ours} | ours
+    cache = Path(ours.get("UV_CACHE_DIR") or ours.get("XDG_CACHE_HOME") or home / ".cache")
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=cache).close()
+    except OSError:
+        ours["UV_CACHE_DIR"] = str(VENV / "tmp" / "cache")
+    return ours | {"PIP_CONFIG_FILE": os.devnull}
+
+
+def end_with_parent() -> None:
+    """In a child, before it runs its program: let the kernel kill it when this process ends, however that happens."""
+    set_parent_death_signal = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
+CHILD = {"preexec_fn": end_with_parent} if sys.platform == "linux" else {}  # options of a child that must not outlive us
+
+
 def answer(python: str, code: str) -> list[str]:
     """The lines that an interpreter prints for `code`; none if it does not start."""
+    options = {"capture_output": True, "encoding": "utf-8", "errors": "surrogateescape", "timeout": 120}
     try:
-        done = subprocess.run(
-            [python, "-X", "utf8", "-c", code], capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=120
-        )
+        done = subprocess.run([python, "-X", "utf8", "-c", code], env=own_environment(), **options, **CHILD)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return done.stdout.splitlines() if done.returncode == 0 else []
@@ -111,15 +174,20 @@ def make_venv() -> None:
         fail(f"only {free:.1f} GB of disk are free; the packages need up to {DISK_NEEDED_GB} GB.", "free some space.")
     python = find_python()
     print(f"Making .venv with Python {version_of(python)}", flush=True)
-    command = [python, "-m", "venv", "--clear", str(VENV)]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", close_fds=False
-    )
-    if done.returncode:
-        print(done.stdout)
-        debian = "ensurepip is not available" in done.stdout
-        fix = "on Debian or Ubuntu: sudo apt-get install python3-venv" if debian else "the text above says what was in the way."
-        fail("Python could not make a virtual environment.", fix)
+    # Without pip at first: it is unpacked where temporary files lie.
+    for command in ([python, "-m", "venv", "--clear", "--without-pip", str(VENV)], [str(BIN / "python"), "-m", "ensurepip"]):
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+        done = subprocess.run(command, env=own_environment(), close_fds=False, **options, **CHILD)
+        if done.returncode:
+            print(done.stdout)
+            debian = "No module named ensurepip" in done.stdout
+            fix = (
+                "on Debian or Ubuntu: sudo apt-get install python3-venv"
+                if debian
+                else "the text above says what was in the way."
+            )
+            fail("Python could not make a virtual environment.", fix)
+        (VENV / "tmp").mkdir(exist_ok=True)
 
 
 def installed_gb() -> float:
@@ -136,10 +204,11 @@ def installed_gb() -> float:
 
 def run_with_progress(label: str, command: list[str]) -> None:
     """Run a quiet installer and show one line that moves; on failure show what it said and what to do."""
-    log = VENV / "install.log"
+    log, environment = VENV / "install.log", installers_environment()
+    options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": ROOT, "close_fds": False}
     start, moving = time.monotonic(), sys.stdout.isatty()
     with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, cwd=ROOT, close_fds=False)
+        process = subprocess.Popen(command, stdout=sink, env=environment, **options, **CHILD)
         shown = -1.0
         while process.poll() is None:
             elapsed = time.monotonic() - start
@@ -151,9 +220,13 @@ def run_with_progress(label: str, command: list[str]) -> None:
     if process.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         print(f"\n{tail}")
+        names = [name for name in environment if name.startswith(("PIP_", "UV_")) and REACHES.search(name)]
+        names.remove("PIP_CONFIG_FILE")
+        settings = f", and your settings ({', '.join(sorted(names))})" if names else ""
         fail(
             f"{label} failed (the whole log: {log.relative_to(ROOT)}).",
-            "check the network and the free disk space, then run the same command again: it goes on where it stopped.",
+            f"check the network and the free disk space{settings}, then run the same command again:"
+            " it goes on where it stopped.",
         )
     print(f"{chr(13) if moving else ''}{label}: done in {time.monotonic() - start:.0f} s" + " " * 20, flush=True)
 
@@ -178,6 +251,7 @@ def set_up() -> None:
         STAMP.unlink(missing_ok=True)
     if not whole:
         make_venv()
+    (VENV / "tmp").mkdir(exist_ok=True)
     # Bytecode is written now, because a Python that must not write it (PYTHONDONTWRITEBYTECODE, as in many containers) would
     # compile torch anew in every process: 5 s each. What has to be built here is built by packages of the lock.
     (VENV / "uv.txt").write_text(pinned("uv"), encoding="utf-8")
@@ -190,6 +264,12 @@ def set_up() -> None:
     defaults = VENV / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     defaults.parent.mkdir(parents=True, exist_ok=True)
     defaults.write_text(json.dumps(QUIET), encoding="utf-8")
+    shutil.rmtree(VENV / "tmp", ignore_errors=True)
+    if "jupyterlab" not in packages():
+        fail(
+            "uv has installed into another folder than .venv.",
+            "take `target` and `prefix` out of your uv.toml, or set UV_NO_CONFIG=1.",
+        )
     STAMP.write_text("\n".join([wanted(), *sorted(packages())]), encoding="utf-8", errors="surrogateescape")
 
 
@@ -202,7 +282,7 @@ def make_environment() -> None:
 
 
 def main(command: str | None = None, *arguments: str) -> int:
-    """Make the environment, then run the command in it with further arguments; returns its exit code."""
+    """Make the environment, then become the command in it with further arguments; on Windows, return its exit code."""
     as_root = (
         ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
     )  # JupyterLab asks for it, as in most containers
@@ -221,10 +301,22 @@ def main(command: str | None = None, *arguments: str) -> int:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not command:
         return 0
+    if left_out := [name for name in LEADS_AWAY if os.environ.get(name)]:
+        print(
+            f"bootstrap: without {' and '.join(left_out)}, which would put other packages in front of those in .venv.",
+            file=sys.stderr,
+        )
+    environment = {name: value for name, value in os.environ.items() if name not in LEADS_AWAY}
+    environment["VIRTUAL_ENV"] = str(VENV)  # as an activation sets it: IPython puts another one's packages in front
+    line = [str(BIN / "python"), "-m", *commands[command], *arguments]
+    os.chdir(ROOT)
+    if os.name != "nt":  # signals are the command's, from Ctrl-C to SIGKILL, because this process becomes the command
+        sys.stdout.flush()
+        os.execve(line[0], line, environment)
     # Ctrl-C is the command's: JupyterLab asks whether it is meant, pytest ends its kernels. `call` kills both after 0.25 s.
     handler = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        return subprocess.call([str(BIN / "python"), "-m", *commands[command], *arguments], cwd=ROOT)
+        return subprocess.call(line, env=environment)
     finally:
         signal.signal(signal.SIGINT, handler)
 

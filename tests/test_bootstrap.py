@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import namedtuple
 
 import pytest
@@ -78,7 +79,7 @@ def test_the_installer_is_fetched_by_its_hashes(bootstrap):
 
 def test_a_package_that_was_deleted_is_noticed_and_the_environment_made_anew(bootstrap, monkeypatch):
     bootstrap.main()
-    monkeypatch.setattr(bootstrap, "packages", lambda: {"torch"})
+    monkeypatch.setattr(bootstrap, "packages", lambda: {"jupyterlab"})
     bootstrap.main()
     assert bootstrap.made == 2 and len(bootstrap.asked) == 6
 
@@ -215,14 +216,25 @@ def test_a_folder_that_cannot_be_written_is_named(bootstrap, monkeypatch):
 
 
 def test_lab_and_test_run_in_the_environment_with_further_words(bootstrap, monkeypatch):
-    called = []
-    monkeypatch.setattr(subprocess, "call", lambda command, cwd: called.append(command) or 3)
-    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    assert bootstrap.main("test", "-k", "xor") == 3 and called[-1][1:] == ["-m", "pytest", "-n", "auto", "-k", "xor"]
-    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
-    assert bootstrap.main("lab", "--no-browser") == 3
-    assert called[-1][1:3] == ["-m", "jupyterlab"] and called[-1][-1] == "--no-browser"
-    assert len(bootstrap.asked) == 3, "the environment is made once"
+    called, environments = [], []
+
+    def become(program, command, environment):
+        called.append(command)
+        environments.append(environment)
+        raise SystemExit(3)
+
+    monkeypatch.chdir(".")  # back to where this was, after the test
+    monkeypatch.setattr(os, "execve", become)
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"):
+        monkeypatch.setenv(name, "1")
+    for arguments in (("test", "-k", "xor"), ("lab", "--no-browser")):
+        with pytest.raises(SystemExit, match="3"):
+            bootstrap.main(*arguments)
+    assert called[0][1:] == ["-m", "pytest", "-n", "auto", "-k", "xor"]
+    assert called[1][1:3] == ["-m", "jupyterlab"] and called[1][-1] == "--no-browser"
+    assert os.getcwd() == str(bootstrap.ROOT) and len(bootstrap.asked) == 3, "the environment is made once"
+    assert environments[0].keys() & {"PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "PYTHONPATH"} == set()
+    assert environments[0]["VIRTUAL_ENV"] == str(bootstrap.VENV)
     with pytest.raises(SystemExit, match="'tests' is not one of its commands"):
         bootstrap.main("tests")
 
@@ -253,6 +265,155 @@ def test_a_ctrl_c_is_left_to_the_command(project):
     assert lab.stdout.readline() == "ready\n"
     os.killpg(lab.pid, signal.SIGINT)
     assert (lab.communicate(timeout=300)[0], lab.returncode) == ("asked\n", 7)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_that_ends_the_lab_leaves_nothing_behind(project, nothing_left, number):
+    """It ended bootstrap.py alone: JupyterLab ran on, and its token was good for whoever had it."""
+    (project / "python").write_text("#!/bin/sh\necho ready\nexec sleep 600\n")
+    (project / "python").chmod(0o755)
+    lab = subprocess.Popen([sys.executable, "-c", LAB], cwd=project, stdout=subprocess.PIPE, text=True)
+    assert lab.stdout.readline() == "ready\n"
+    lab.send_signal(number)
+    assert lab.communicate(timeout=300)[0] == "" and lab.returncode == -number
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel ends a child with its parent")
+def test_an_installer_ends_with_the_set_up_that_started_it(project, nothing_left):
+    (project / ".venv").mkdir()
+    code = (
+        "import bootstrap; bootstrap.installers_environment = dict; bootstrap.run_with_progress('sleeping', ['sleep', '600'])"
+    )
+    setup = subprocess.Popen([sys.executable, "-c", code], cwd=project, stdout=subprocess.PIPE, text=True)
+    assert setup.stdout.readline().startswith("sleeping")
+    setup.kill()
+    setup.communicate(timeout=300)
+
+
+ELSEWHERE = {
+    "PIP_USER": "1",
+    "PIP_TARGET": "/elsewhere",
+    "PIP_PREFIX": "/elsewhere",
+    "PIP_ROOT": "/elsewhere",
+    "PIP_PYTHON": "/usr/bin/python3",
+    "PIP_REQUIRE_VIRTUALENV": "1",
+    "PIP_DRY_RUN": "1",
+    "PIP_NO_DEPS": "1",
+    "UV_SYSTEM_PYTHON": "1",
+    "UV_PYTHON": "3.9",
+    "UV_CONSTRAINT": "/elsewhere.txt",
+    "UV_EXCLUDE_NEWER": "2000-01-01",
+    "PYTHONHOME": "/elsewhere",
+    "PYTHONPATH": "/elsewhere",
+    "PYTHONUSERBASE": "/elsewhere",
+    "PYTHONWARNINGS": "error",
+    "PYTHONINSPECT": "1",
+}
+REACHED = {
+    "PIP_INDEX_URL": "https://pip.test/simple",
+    "PIP_NO_INDEX": "1",
+    "PIP_CERT": "/cert.pem",
+    "PIP_DEFAULT_TIMEOUT": "99",
+    "UV_CONCURRENT_DOWNLOADS": "1",
+    "HTTPS_PROXY": "http://proxy.test",
+}
+PIP_CONF = """
+[global]
+user = true
+target = /elsewhere
+index-url = https://global.test/simple
+trusted-host =
+    one.test
+    two.test
+[install]
+prefix = /elsewhere
+index-url = https://install.test/simple
+"""
+
+
+@pytest.fixture
+def installers_environment(bootstrap, monkeypatch, tmp_path):
+    """The variables that pip and uv get, where nothing is set but what a test sets; its pip is that of the tests."""
+    for name in os.environ:
+        if name.startswith(("PIP_", "UV_", "SSL_", "ALL_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(bootstrap, "BIN", ROOT / ".venv" / "bin")
+    if not (bootstrap.BIN / "python").exists():
+        monkeypatch.setattr(bootstrap, "BIN", type(ROOT)(sys.executable).parent)
+    return bootstrap.installers_environment
+
+
+def test_no_setting_leads_an_installation_out_of_the_environment(installers_environment, monkeypatch):
+    """`PIP_USER=1`, as clusters set it, and no set-up ever came to its end."""
+    for name, value in {**ELSEWHERE, **REACHED}.items():
+        monkeypatch.setenv(name, value)
+    made = installers_environment()
+    assert made.keys() & ELSEWHERE.keys() == set() and made.items() >= REACHED.items()
+    assert made["UV_DEFAULT_INDEX"] == REACHED["PIP_INDEX_URL"] and made["SSL_CERT_FILE"] == "/cert.pem", "uv is told, too"
+
+
+def test_of_pips_files_counts_how_packages_are_reached(installers_environment, monkeypatch, tmp_path):
+    (tmp_path / "pip.conf").write_text(PIP_CONF)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    made = installers_environment()
+    assert made["PIP_INDEX_URL"] == made["UV_DEFAULT_INDEX"] == "https://install.test/simple"
+    assert made["PIP_TRUSTED_HOST"] == made["UV_INSECURE_HOST"] == "one.test two.test"
+    assert made["PIP_CONFIG_FILE"] == os.devnull and made.keys() & ELSEWHERE.keys() == set()
+    monkeypatch.setenv("PIP_INDEX_URL", "https://variable.test/simple")
+    monkeypatch.setenv("UV_INDEX_URL", "https://uv.test/simple")
+    made = installers_environment()
+    assert made["PIP_INDEX_URL"] == "https://variable.test/simple", "a variable goes before a file"
+    assert "UV_DEFAULT_INDEX" not in made, "who has set up uv has said what it uses"
+    (tmp_path / "pip.conf").write_text("no section\n")
+    with pytest.raises(SystemExit, match="pip cannot read its settings(.|\n)*correct that file"):
+        installers_environment()
+
+
+def test_temporary_files_and_a_cache_that_cannot_be_written_go_into_the_environment(
+    installers_environment, bootstrap, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TMPDIR", "/proc/full")
+    (bootstrap.VENV / "tmp").mkdir(parents=True)
+    made = installers_environment()
+    assert {made[name] for name in ("TMPDIR", "TEMP", "TMP")} == {str(bootstrap.VENV / "tmp")} and "UV_CACHE_DIR" not in made
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert installers_environment()["UV_CACHE_DIR"] == str(bootstrap.VENV / "tmp" / "cache")
+
+
+def test_an_installation_that_went_elsewhere_is_noticed(bootstrap, monkeypatch):
+    monkeypatch.setattr(bootstrap, "packages", set)
+    with pytest.raises(SystemExit, match="another folder than .venv(.|\n)*uv.toml"):
+        bootstrap.main()
+    assert not bootstrap.STAMP.exists()
+
+
+@pytest.mark.environment("a virtual environment, and pip", files=("bootstrap.py",))
+@pytest.mark.parametrize("settings", [{"PIP_USER": "1"}, {"PYTHONPATH": os.path.dirname(pytest.__file__)}], ids=str)
+def test_pip_installs_into_the_environment_whatever_is_set(project, settings):
+    """A package of this test's own."""
+    about = {
+        "METADATA": "Metadata-Version: 2.1\nName: reached\nVersion: 1\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(project / "reached-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("reached.py", "")
+        for name, text in about.items():
+            wheel.writestr(f"reached-1.dist-info/{name}", text)
+    code = (
+        "import bootstrap, pathlib; bootstrap.DISK_NEEDED_GB = 0; bootstrap.make_venv();"
+        "command = [str(bootstrap.BIN / 'python'), '-m', 'pip', 'install', 'reached-1-py3-none-any.whl'];"
+        "bootstrap.run_with_progress('installing', command); print('reached.py' in bootstrap.packages())"
+    )
+    pipes = {"capture_output": True, "text": True, "timeout": 600}
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, env=os.environ | settings, **pipes)
+    assert done.stdout.splitlines()[-1:] == ["True"], done
 
 
 def test_the_makefile_calls_the_same_two_commands():

@@ -1,15 +1,24 @@
-"""One page of a class: exercise × named mistake × how often, from the notebooks that nbgrader has run."""
+"""One page of a class: exercise × named mistake × how often, from the notebooks that nbgrader has run.
 
+A notebook is somebody else's: whatever is wrong with one is said in a row of its student, and costs no other student anything.
+"""
+
+import json
+import os
 import re
+import stat
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from jinja2 import Template
 
 from hpml_lab.core.system.errors import LabError
 
+MOST_BYTES = 100_000_000  # of a notebook: with its outputs, the longest of the workbook has 2 MB
 VERDICT = re.compile(r": (right|not yet|mistake \(([\w-]+)\))\. ?(.*)")
 PAGE = Template(
     """<!doctype html>
@@ -28,6 +37,11 @@ tr { border-bottom: 1px solid #8888 } td.n { text-align: right }
 {% for name, count in row.mistakes.most_common() %}{{ count }} × <b>{{ name }}</b>: {{ row.hints[name] }}<br>{% endfor %}</td>
 <td>{{ row.none | join(", ") }}</td></tr>
 {% endfor %}</table>
+{% if incomplete[assignment] %}<h3>Not complete</h3>
+<table><tr><th>student</th><th>verdicts</th><th>what is wrong</th></tr>
+{% for row in incomplete[assignment] %}<tr><td>{{ row.student }}</td><td>{{ row.verdicts }} of {{ rows | length }}</td>
+<td>{{ row.problem }}</td></tr>
+{% endfor %}</table>{% endif %}
 {% endfor %}</html>
 """,
     autoescape=True,
@@ -46,22 +60,148 @@ class ExerciseRow:
     none: list[str] = field(default_factory=list)
 
 
+@dataclass
+class IncompleteRow:
+    """A student of whom not everything is known: how many verdicts there are, and why there are not more."""
+
+    student: str
+    verdicts: int
+    problem: str
+
+
+@dataclass
+class Work:
+    """What is known of one student's assignment: {exercise: its verdict, or None}, and what is wrong with which file."""
+
+    verdicts: dict[str, re.Match[str] | None] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
 def class_rows(course: Path) -> dict[str, list[ExerciseRow]]:
     """{assignment: its exercises} from `autograded/<student>/<assignment>/*.ipynb`. Raises LabError where there is none."""
-    paths = sorted((course / "autograded").glob("*/*/*.ipynb"))
-    if not paths:
+    return _rows(_works(course))[0]
+
+
+def class_page(course: Path) -> str:
+    """The page as HTML."""
+    works = _works(course)
+    page, incomplete = _rows(works)
+    students = {student for _, student in works}
+    text = PAGE.render(page=page, incomplete=incomplete, students=len(students))
+    return text.encode("utf-8", "backslashreplace").decode()  # a notebook may hold half a character
+
+
+def _works(course: Path) -> dict[tuple[str, str], Work]:
+    """{(assignment, student): work}. What was handed in counts where nbgrader has left nothing: a cell may end the kernel."""
+    graded, submitted = (list(_folders(course / name)) for name in ("autograded", "submitted"))
+    if not any(True for path in graded for _ in path.glob("*.ipynb")):
         raise LabError(f"{course} has no autograded notebooks.", "Run `nbgrader autograde ASSIGNMENT` in it first.")
-    found: dict[str, dict[str, ExerciseRow]] = defaultdict(dict)
+    works: dict[tuple[str, str], Work] = {}
+    for path in graded:
+        works[_named(path)] = _read_folder(path, course)
+    for path in submitted:
+        graded_work = works.get(_named(path)) or Work()
+        if not graded_work.verdicts:
+            works[_named(path)] = work = _read_folder(path, course)
+            why = graded_work.problems or ["not graded: a cell may have ended the kernel"]
+            work.problems = [*why, "these verdicts are those of the notebook that was handed in", *work.problems]
+    return works
+
+
+def _folders(stage: Path) -> Iterator[Path]:
+    """`<stage>/<student>/<assignment>` for each that there is, in order."""
+    for path in sorted(stage.glob("*/*")):
+        if path.is_dir() and not path.name.startswith(".") and not path.parent.name.startswith("."):
+            yield path
+
+
+def _named(path: Path) -> tuple[str, str]:
+    """(assignment, student) of a folder; names that are no UTF-8 with their bytes."""
+    return _text(path.name), _text(path.parent.name)
+
+
+def _text(name: str) -> str:
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _read_folder(folder: Path, course: Path) -> Work:
+    """The verdicts of all notebooks of one student's assignment; any error is a problem of its file."""
+    work = Work()
+    paths = sorted(folder.glob("*.ipynb"))
     for path in paths:
-        student, assignment = path.parts[-3:-1]
-        for cell in nbformat.read(path, as_version=4).cells:
-            name = cell.metadata.get("nbgrader", {}).get("grade_id", "")
-            if not name.startswith("check-"):
-                continue
-            row = found[assignment].setdefault(name, ExerciseRow(name.removeprefix("check-")))
-            shown = (output for output in cell.outputs if output.output_type == "display_data")
-            said = " ".join(output.data.get("text/plain", "") for output in shown)
-            verdict = VERDICT.search(said.replace("\n", " "))
+        try:
+            verdicts, problems = _read(path)
+        except Exception as error:  # whatever json and nbformat make of a file that is none of theirs
+            verdicts, problems = {}, [_said(error)]
+        work.verdicts |= {name: found for name, found in verdicts.items() if found or name not in work.verdicts}
+        work.problems += [f"{_text(str(path.relative_to(course)))}: {problem}" for problem in problems]
+    if not paths:
+        work.problems.append(f"{_text(str(folder.relative_to(course)))} has no notebook")
+    return work
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"it cannot be read ({error.strerror or error})"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return f"it is not a whole notebook: empty, cut off, or with the marks of a merge ({error})"
+    return f"it is not a notebook that can be read ({type(error).__name__}: {error})"[:300]
+
+
+def _read(path: Path) -> tuple[dict[str, re.Match[str] | None], list[str]]:
+    """{exercise: verdict} of a notebook, and what is to be said of checks without one."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        return {}, ["it is not a file"]
+    if status.st_size > MOST_BYTES:
+        return {}, [f"it has {status.st_size / 1e6:.0f} MB, too many for a notebook"]
+    content = json.loads(path.read_bytes().decode("utf-8-sig"))
+    if not isinstance(content, dict) or content.get("nbformat") not in (3, 4):
+        raise ValueError("it names no format of notebooks that is known")
+    if content["nbformat"] == 3:
+        content = nbformat.convert(nbformat.from_dict(content), 4)
+    verdicts, without = {}, defaultdict(list)
+    for cell in filter(_is_dict, content["cells"]):
+        about = (cell.get("metadata") or {}).get("nbgrader") or {}
+        name = about.get("grade_id") if _is_dict(about) else None
+        if isinstance(name, str) and name.startswith("check-"):
+            name = name.removeprefix("check-")
+            found, why = _verdict(cell)
+            verdicts[name] = found or verdicts.get(name)
+            if found is None:
+                without[why].append(name)
+    return verdicts, [f"{why}: {', '.join(names)}" for why, names in without.items()]
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _verdict(cell: dict[str, Any]) -> tuple[re.Match[str] | None, str]:
+    """What a check says, or why it says nothing."""
+    outputs = [output for output in cell.get("outputs") or [] if _is_dict(output)]
+    said = []
+    for output in outputs:
+        if output.get("output_type") == "display_data":
+            text = (output.get("data") or {}).get("text/plain", "")
+            said.append("".join(map(str, text)) if isinstance(text, list) else str(text))
+    found = VERDICT.search(" ".join(said).replace("\n", " "))
+    if found or outputs:
+        names = [str(output.get("ename")) for output in outputs if output.get("output_type") == "error"]
+        return found, f"ended by {names[0]}" if names else "no verdict"
+    return None, "not run" if cell.get("execution_count") is None else "no output"
+
+
+def _rows(works: dict[tuple[str, str], Work]) -> tuple[dict[str, list[ExerciseRow]], dict[str, list[IncompleteRow]]]:
+    """The exercises of each assignment, and its students of whom not everything is known."""
+    found: dict[str, dict[str, ExerciseRow]] = {assignment: {} for assignment, _ in works}
+    incomplete = defaultdict(list)
+    for (assignment, _), work in works.items():
+        for name in work.verdicts:
+            found[assignment].setdefault(name, ExerciseRow(name))
+    for (assignment, student), work in works.items():
+        for name, row in found[assignment].items():
+            verdict = work.verdicts.get(name)
             if verdict is None:
                 row.none.append(student)
             elif verdict[2]:
@@ -70,10 +210,10 @@ def class_rows(course: Path) -> dict[str, list[ExerciseRow]]:
             else:
                 row.right += verdict[1] == "right"
                 row.open += verdict[1] == "not yet"
-    return {assignment: list(rows.values()) for assignment, rows in found.items()}
-
-
-def class_page(course: Path) -> str:
-    """The page as HTML."""
-    students = {path.parts[-3] for path in (course / "autograded").glob("*/*/*.ipynb")}
-    return PAGE.render(page=class_rows(course), students=len(students))
+        if absent := [name for name in found[assignment] if name not in work.verdicts]:
+            if not work.problems:
+                work.problems.append(f"no check of {', '.join(absent)} is in the notebook")
+        if work.problems:
+            count = sum(verdict is not None for verdict in work.verdicts.values())
+            incomplete[assignment].append(IncompleteRow(student, count, "; ".join(work.problems)))
+    return {assignment: list(rows.values()) for assignment, rows in found.items()}, incomplete

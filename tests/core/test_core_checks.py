@@ -115,9 +115,8 @@ def test_an_answer_that_waits_ends_by_the_clock_and_is_said_to_wait(judged, monk
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
-def test_an_answer_that_ignores_the_limit_of_computing_ends_by_the_clock(judged, monkeypatch):
+def test_an_answer_that_ignores_all_signals_ends_and_the_stop_button_works_again(judged, monkeypatch):
     monkeypatch.setattr(exercises, "CPU_SECONDS", 0.1)
-    monkeypatch.setattr(exercises, "WALL_SECONDS", 1.0)
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def ignores():
@@ -125,9 +124,14 @@ def test_an_answer_that_ignores_the_limit_of_computing_ends_by_the_clock(judged,
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGVTALRM})
         while True:
-            pass
+            try:
+                while True:
+                    pass
+            except BaseException:
+                continue
 
-    assert "after 1 s" in judged(ignores).message
+    verdict = judged(ignores)
+    assert verdict.mistake == "does-not-end" and "(line: " in verdict.message
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler, "the stop button works again"
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
 

@@ -1,9 +1,14 @@
-"""A time limit or an interrupt that strikes while a module is imported."""
+"""A time limit that ends whatever an answer does with it, and a limit or an interrupt that strikes during an import."""
 
+import asyncio
+import contextlib
+import functools
 import importlib
 import importlib.util
+import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -64,8 +69,8 @@ def in_a_loop(times):
 
 
 @pytest.mark.parametrize("wait", [False, True], ids=["computes", "waits"])
-def test_without_interval_timers_a_thread_watches_the_clocks(monkeypatch, wait):
-    monkeypatch.delattr(signal, "setitimer")
+def test_without_signals_a_thread_ends_what_runs_python(monkeypatch, wait):
+    monkeypatch.setattr("hpml_lab.core.judge.time_limit._SIGNAL", None)
     with pytest.raises(TimeLimitReached) as caught, time_limit(0.2, wall_seconds=0.3 if wait else None):
         while True:
             time.sleep(0.01 if wait else 0)
@@ -131,3 +136,184 @@ def test_an_interrupt_outside_an_import_acts_at_once():
 def test_an_import_that_does_not_end_is_interrupted(written):
     with pytest.raises(KeyboardInterrupt), whole_imports(most_seconds=0.2):
         importlib.import_module(interrupted(written, 60))
+
+
+class Catches:
+    """Each method computes or waits for ever and catches everything; so does what Python calls of it, and ignores errors of."""
+
+    def a_loop(self):
+        while True:
+            try:
+                in_a_loop(1000)
+            except BaseException:
+                continue  # noqa: B012
+
+    def a_loop_behind_another_try(self):
+        """Python takes an error at the end of this loop for one of the line before it."""
+        try:
+            self.ended = False
+        except BaseException:
+            pass
+        while True:
+            try:
+                in_a_loop(1000)
+            except BaseException:
+                pass
+            finally:
+                pass
+
+    def a_recursion(self):
+        try:
+            self.a_recursion()
+        except BaseException:
+            self.a_recursion()
+
+    def a_finally(self):
+        while True:
+            try:
+                while True:
+                    pass
+            finally:
+                continue  # noqa: B012
+
+    def a_suppression(self):
+        while True:
+            with contextlib.suppress(BaseException):
+                in_a_loop(1000)
+
+    def an_end_of_an_object(self):
+        while True:
+            EndsLate()
+
+    def a_comparison(self):
+        while True:
+            with contextlib.suppress(BaseException):
+                [ComparesLong()].index(1)
+
+    def signals_of_its_own(self):
+        """Waits would not be ended; this one computes."""
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGVTALRM, signal.SIGALRM})
+        self.a_loop()
+
+    def a_trace_of_its_own(self):
+        while True:
+            with contextlib.suppress(BaseException):
+                sys.settrace(None)
+                in_a_loop(1000)
+
+    def a_regular_expression(self):
+        """No other thread runs meanwhile, the one that watches the clocks neither."""
+        while True:
+            with contextlib.suppress(BaseException):
+                re.match("(a+)+$", "a" * 40 + "b")
+
+    def a_thread(self):
+        thread = threading.Thread(target=in_a_loop, args=(10**12,))
+        thread.start()
+        thread.join()
+
+    def a_wait(self):
+        while True:
+            try:
+                time.sleep(600)
+            except BaseException:
+                pass
+
+    def a_lock(self):
+        lock = threading.Lock()
+        while True:
+            with contextlib.suppress(BaseException):
+                lock.acquire()
+
+    def tasks(self):
+        async def task():
+            while True:
+                with contextlib.suppress(TimeLimitReached, asyncio.CancelledError):
+                    await asyncio.sleep(0.001)
+
+        asyncio.run(task())
+
+    def what_returns(self):
+        try:
+            while True:
+                pass
+        except BaseException:
+            return 1
+
+    def what_raises_another_error(self):
+        try:
+            while True:
+                pass
+        except BaseException:
+            raise ValueError from None
+
+
+class EndsLate:
+    def __del__(self):
+        while True:
+            pass
+
+
+class ComparesLong:
+    __hash__ = None
+
+    def __eq__(self, other):
+        while True:
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows cannot end a wait")
+@pytest.mark.parametrize("name", [name for name in vars(Catches) if name[0] != "_"])
+def test_a_limit_that_is_caught_ends_the_block_all_the_same(name, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", [].append)  # pytest's own is Python, in which a limit may be raised
+    before = sys.gettrace(), sys.getrecursionlimit(), signal.getsignal(signal.SIGVTALRM)
+    blocked, threads = signal.pthread_sigmask(signal.SIG_BLOCK, ()), set(threading.enumerate())
+    with pytest.raises(TimeLimitReached) as caught, time_limit(0.1, wall_seconds=0.3 if name in WAITS else 60.0):
+        getattr(Catches(), name)()
+    assert caught.value.wall_seconds == (0.3 if name in WAITS else None)
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    after = sys.gettrace(), sys.getrecursionlimit(), signal.getsignal(signal.SIGVTALRM)
+    assert after == before and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+WAITS = ("a_wait", "a_lock", "tasks")
+
+
+def test_a_cleanup_of_a_library_is_not_cut_short():
+    """It is raised at the lines of the student's code alone: what a judge has started it also ends."""
+    names, cleaned = {}, []
+    code = "def library(run, clean):\n    try:\n        run()\n    finally:\n        clean()\n"
+    exec(compile(code, contextlib.__file__, "exec"), names)
+
+    def swallows():
+        while True:
+            try:
+                in_a_loop(1000)
+            except BaseException:
+                pass
+
+    with pytest.raises(TimeLimitReached), time_limit(0.1, wall_seconds=None):
+        names["library"](swallows, functools.partial(cleaned.append, True))
+    assert cleaned == [True]
+
+
+def test_a_limit_within_a_limit_ends_before_it_and_the_outer_one_still_ends_the_block():
+    reached = []
+
+    def tries_again():
+        while True:
+            try:
+                with time_limit(0.05, wall_seconds=None):
+                    in_a_loop(10**12)
+            except TimeLimitReached as inner:
+                reached.append(inner.cpu_seconds)
+
+    with pytest.raises(TimeLimitReached) as outer, time_limit(0.3, wall_seconds=None):
+        tries_again()
+    assert 0.05 <= reached[0] < 0.3 <= outer.value.cpu_seconds

@@ -4,6 +4,7 @@ import ast
 import builtins
 import csv
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from nbclient import NotebookClient
 
 from hpml_lab.core.judge.exercises import all_exercises, check, find_exercise
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import NOTEBOOKS
 from hpml_lab.course.assignment import slim, with_solution, write_assignments
 from hpml_lab.course.class_page import class_page, class_rows
@@ -256,6 +258,134 @@ def test_the_page_reads_the_verdict_and_not_the_points(tmp_path):
     nbformat.write(nbformat.v4.new_notebook(cells=[checked]), folder / "05_adaptive.ipynb")
     [row] = class_rows(tmp_path)["adaptive"]
     assert row.mistakes == {"no-state": 1} and row.hints == {"no-state": "Keep both moments."}
+
+
+VERDICTS = {"right": "right. Well done.", "open": "not yet. Begin.", "wrong": "mistake (no-state). Keep both moments."}
+
+
+def checked(exercise, verdict="right"):
+    """A check cell: what it shows, or, without a verdict, as a kernel leaves it that ended before."""
+    shown = [nbformat.v4.new_output("display_data", {"text/plain": f"{exercise}: {VERDICTS[verdict]}"})] if verdict else []
+    return nbformat.v4.new_code_cell(
+        metadata={"nbgrader": {"grade_id": f"check-{exercise}"}}, outputs=shown, execution_count=1 if verdict else None
+    )
+
+
+def collected(course, student, cells=(), content=None, stage="autograded"):
+    """The path of a student's notebook with these cells, or this content."""
+    path = course / stage / student / "adaptive" / "05_adaptive.ipynb"
+    path.parent.mkdir(parents=True)
+    if content is None:
+        content = nbformat.writes(nbformat.v4.new_notebook(cells=list(cells)))
+    if content is not False:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+WHOLE = nbformat.writes(nbformat.v4.new_notebook(cells=[checked("write-adam")]))
+DAMAGED = {
+    "cut off": (WHOLE[:200], "cut off"),
+    "empty": ("", "empty"),
+    "merge": (f"<<<<<<< HEAD\n{WHOLE}", "marks of a merge"),
+    "null": ("null", "names no format"),
+    "a list": ("[1, 2]", "names no format"),
+    "a number": ("1e999999", "names no format"),
+    "of the future": (WHOLE.replace('"nbformat": 4', '"nbformat": 5'), "names no format"),
+    "no cells": ('{"nbformat": 4, "metadata": {}}', "KeyError"),
+    "cells are null": ('{"nbformat": 4, "cells": null}', "TypeError"),
+    "a cell is no cell": ('{"nbformat": 4, "cells": [{"metadata": 3}]}', "AttributeError"),
+    "latin-1": (WHOLE.replace("Well", "Müll").encode("latin-1"), "not a whole notebook"),
+    "UTF-16": (WHOLE.encode("utf-16"), "not a whole notebook"),
+    "zeros": (bytes(1000), "not a whole notebook"),
+    "nested": ("[" * 100_000, "RecursionError"),
+    "a long number": ('{"nbformat": ' + "9" * 10_000 + "}", "ValueError"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_notebook_costs_its_students_row_alone(tmp_path, name):
+    """It cost the class its page, and no file was named."""
+    content, said = DAMAGED[name]
+    collected(tmp_path, "ann", [checked("write-adam"), checked("first-steps", "wrong")])
+    path = collected(tmp_path, "bob", content=content)
+    rows = class_rows(tmp_path)["adaptive"]
+    assert [(row.exercise, row.right, row.none) for row in rows] == [("write-adam", 1, ["bob"]), ("first-steps", 0, ["bob"])]
+    page = class_page(tmp_path)
+    assert "2 students" in page and str(path.relative_to(tmp_path)) in page and said in page
+
+
+def test_what_is_no_file_is_not_opened(tmp_path, monkeypatch):
+    """A pipe would be waited for, and a file of any size would be read."""
+    collected(tmp_path, "ann", [checked("write-adam")])
+    collected(tmp_path, "folder", content=False).mkdir()
+    collected(tmp_path, "link", content=False).symlink_to("nowhere")
+    collected(tmp_path, "huge")
+    with (tmp_path / "autograded/huge/adaptive/05_adaptive.ipynb").open("r+b") as file:
+        file.truncate(10**12)
+    students = ["folder", "huge", "link"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(collected(tmp_path, "pipe", content=False))
+        students.append("pipe")
+    assert class_rows(tmp_path)["adaptive"][0].none == students
+    page = class_page(tmp_path)
+    assert page.count("it is not a file") == len(students) - 2 and "1000000 MB" in page and "cannot be read" in page
+
+
+def test_a_student_whose_kernel_ended_stays_with_what_was_done(tmp_path):
+    """At first the whole student was left out, who may need the next lecture most."""
+    collected(tmp_path, "ann", [checked("write-adam"), checked("first-steps", "open")])
+    collected(tmp_path, "bob", [checked("write-adam", "wrong"), checked("first-steps", None)])
+    collected(tmp_path, "cem", [checked("write-adam")])
+    (tmp_path / "autograded" / "dan" / "adaptive").mkdir(parents=True)
+    collected(tmp_path, "dan", [checked("write-adam"), checked("first-steps", None)], stage="submitted")
+    collected(tmp_path, "eve", [checked("write-adam", None)], stage="submitted")
+    collected(tmp_path, "ann", [checked("write-adam", None)], stage="submitted")
+    adam, steps = class_rows(tmp_path)["adaptive"]
+    assert (adam.right, adam.mistakes, adam.none) == (3, {"no-state": 1}, ["eve"])
+    assert (steps.open, steps.none) == (1, ["bob", "cem", "dan", "eve"])
+    page = class_page(tmp_path)
+    marked = re.findall(r"<tr><td>(\w+)</td><td>(\d) of 2</td>\s*<td>(.*?)</td>", page)
+    assert [row[:2] for row in marked] == [("bob", "1"), ("cem", "1"), ("dan", "1"), ("eve", "0")] and "5 students" in page
+    said = dict((student, text) for student, _, text in marked)
+    assert "not run: first-steps" in said["bob"] and "no check of first-steps" in said["cem"]
+    assert "has no notebook; these verdicts are those of the notebook that was handed in" in said["dan"]
+    assert "a cell may have ended the kernel" in said["eve"] and "not run: write-adam" in said["eve"]
+
+
+def test_a_check_counts_once_and_one_that_raised_says_so(tmp_path):
+    raised = checked("first-steps", None)
+    raised.outputs = [nbformat.v4.new_output("error", ename="NameError", evalue="x", traceback=[])]
+    collected(tmp_path, "ann", [checked("write-adam", None), checked("write-adam"), checked("write-adam"), raised])
+    adam, steps = class_rows(tmp_path)["adaptive"]
+    assert (adam.right, adam.none, steps.none) == (1, [], ["ann"])
+    assert "ended by NameError: first-steps" in class_page(tmp_path)
+
+
+def test_metadata_of_another_kind_is_no_check(tmp_path):
+    cells = [checked("write-adam") for _ in range(4)]
+    for cell, about in zip(cells, (None, {"grade_id": 5}, ["x"], {}), strict=True):
+        cell.metadata["nbgrader"] = about
+    collected(tmp_path, "ann", [checked("first-steps"), *cells])
+    assert [row.exercise for row in class_rows(tmp_path)["adaptive"]] == ["first-steps"]
+
+
+def test_a_notebook_of_the_format_before_is_read(tmp_path):
+    cell = {"cell_type": "code", "language": "python", "input": "", "metadata": checked("write-adam").metadata}
+    cell["outputs"] = [{"output_type": "display_data", "text": ["write-adam: right. ", "Well done."], "metadata": {}}]
+    before = {"nbformat": 3, "nbformat_minor": 0, "metadata": {"name": ""}, "worksheets": [{"cells": [cell], "metadata": {}}]}
+    collected(tmp_path, "ann", content=json.dumps(before))
+    assert class_rows(tmp_path)["adaptive"][0].right == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_no_utf_8_and_half_a_character_are_shown(tmp_path):
+    collected(tmp_path, os.fsdecode(b"M\xfcller"), [checked("write-adam")])
+    collected(tmp_path, "ann", content=WHOLE.replace("right. Well done", "mistake (x). Half \\ud800"))
+    page = class_page(tmp_path)
+    atomic_write(tmp_path / "class.html", page)
+    assert "2 students" in page and "\\ud800" in page
+    collected(tmp_path, os.fsdecode(b"K\xf6nig"), content="")
+    assert "<td>K\\xf6nig</td>" in class_page(tmp_path)
 
 
 def test_what_is_not_a_notebook_with_exercises_is_named(tmp_path):

@@ -2,20 +2,33 @@
 
 import contextlib
 import ctypes
+import math
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
+from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.system.imports import imports_under_way
+
+# Python calls an object back in the main thread: once, at its next chance (Py_AddPendingCall), when it asks for its truth, or
+# at every line (PyEval_SetTrace), when it deletes the frame from it. Other than sys.settrace's, this one may raise and stays.
+_call_once = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object)(("Py_AddPendingCall", ctypes.pythonapi))
+_call_at_lines = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.py_object)(("PyEval_SetTrace", ctypes.pythonapi))
+_TRUTH, _DELETE = (
+    ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in ("PyObject_IsTrue", "PyObject_DelItem")
+)
+# A signal ends what runs no line: a wait, as in time.sleep, and a regular expression, during which no other thread runs either.
+_SIGNAL = signal.SIGVTALRM if hasattr(signal, "setitimer") else None
+_limits: list["_Limit"] = []  # those whose blocks run, the innermost last
 
 
 class TimeLimitReached(BaseException):
     """Not an Exception, so that an answer's own `except Exception` does not catch it.
 
-    cpu_seconds   how long the block had computed in its own thread
+    cpu_seconds   how long the block had computed in its own thread and in those that it started
     wall_seconds  its limit of the clock, if that is what was reached; else None
     """
 
@@ -26,86 +39,163 @@ class TimeLimitReached(BaseException):
 
 @contextlib.contextmanager
 def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[None]:
-    """Raise TimeLimitReached in a `with` block that computes too long in its own thread, or waits too long (None: it may wait).
+    """Raise TimeLimitReached in a `with` block that computes too long, or waits too long (None: it may wait).
 
-    It needs the main thread; elsewhere there is no limit. Limits may be nested. Python runs
-    a signal's handler between two of its instructions: one call of C code that returns late, such as `sum(range(10**13))`, is
-    not ended, neither by a limit nor by the stop button; the kernel must be restarted. Signals that the block ignores or
-    blocks end nothing, but the stop button works again afterwards. A module that the block imports may compute ten times as
-    long: half imported, it would be of no use to this process any more.
+    Threads that the block starts count, and are ended as well. A block that catches the limit has time for its `finally`; then
+    it is raised at every line of the student's code, and once more at the end of the block. A module that the block imports may
+    compute ten times as long: half imported, it would be of no use to this process any more. Limits may be nested. It needs the
+    main thread; elsewhere there is no limit.
+
+    Nothing ends what Python cannot interrupt, neither a limit nor the stop button: one call of C code that returns late, such
+    as `sum(range(10**13))` (the kernel must be restarted), a thread of the block's own that catches everything, and a wait, if
+    the block ignores or blocks SIGVTALRM.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not hasattr(signal, "setitimer"):
-        with _watched(cpu_seconds, wall_seconds):
-            yield
-        return
-
-    started, imports = time.thread_time(), imports_under_way(sys._getframe())
-    looked, imported, importing = 0.0, 0.0, False  # what had been computed at the last look, and what of it in imports
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        # The timer counts all threads of the process, of which torch may keep one per core busy with waiting.
-        nonlocal looked, imported, importing
-        computed = time.thread_time() - started
-        if number == signal.SIGALRM:
-            raise TimeLimitReached(computed, wall_seconds)
-        before, importing = importing, imports_under_way(frame) > imports
-        imported += (computed - looked) * (before or importing)  # an import may have ended just now
-        looked = computed
-        if computed - imported >= 0.9 * cpu_seconds or imported >= 10 * cpu_seconds:
-            raise TimeLimitReached(computed)
-
-    limits = [(signal.ITIMER_VIRTUAL, signal.SIGVTALRM, cpu_seconds)]
-    if wall_seconds is not None:
-        limits.append((signal.ITIMER_REAL, signal.SIGALRM, wall_seconds))
-    interrupt, blocked = signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    handlers = [signal.signal(number, stop) for _, number, _ in limits]
-    # Repeated, if the first is caught; not so soon that it strikes while the first one's `finally` blocks run.
-    timers = [signal.setitimer(timer, seconds, max(0.05, seconds / 10)) for timer, _, seconds in limits]
+    limit = _Limit(cpu_seconds, wall_seconds, sys._getframe())
+    limit.start()
     try:
         yield
-    finally:
-        for timer, number, _ in limits:
-            signal.setitimer(timer, 0)
-            signal.signal(number, signal.SIG_IGN)  # drops what the block kept waiting: its default would end the process
-        if interrupt is not None:  # None: not set by Python
-            signal.signal(signal.SIGINT, interrupt)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for (timer, number, _), handler, before in zip(limits, handlers, timers, strict=True):
-            signal.signal(number, handler)
-            signal.setitimer(timer, *before)
-
-
-@contextlib.contextmanager
-def _watched(cpu_seconds: float, wall_seconds: float | None) -> Iterator[None]:
-    """The same limits without interval timers, as on Windows: a thread watches the clocks, of which one counts all threads."""
-    main, over, reached = threading.get_ident(), threading.Event(), []
-    started, begun = time.process_time(), time.monotonic()
-
-    def watch() -> None:
-        while not over.wait(0.05):
-            computed, waited = time.process_time() - started, time.monotonic() - begun
-            late = wall_seconds is not None and waited >= wall_seconds
-            if late or computed >= cpu_seconds:
-                reached[:] = [(computed, wall_seconds if late else None)]
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(TimeLimitReached))
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    except TimeLimitReached as error:
-        if reached:  # Python made it without its figures
-            error.cpu_seconds, error.wall_seconds = reached[0]
+    except KeyboardInterrupt:
         raise
+    except BaseException:
+        if limit.error is None:
+            raise
     finally:
-        while not over.is_set() or watcher.is_alive():
-            with contextlib.suppress(TimeLimitReached):  # one that was asked for when the block had ended
-                over.set()
-                watcher.join()
-        # It is not taken back by asking for none: from then on Python 3.11 would never end a function that a profiler traces.
-        with contextlib.suppress(TimeLimitReached):
-            for _ in range(100):
-                pass
+        limit.over = True
+        limit.end()
+    if limit.error is not None:  # whatever the block made of it; its traceback leads to where the block computed
+        raise limit.error
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:
+    for limit in _limits:
+        limit.look(frame)
+        limit.act(frame)
+
+
+class _Limit:
+    """A limit whose block runs: a thread watches the clocks, and asks the main thread to raise.
+
+    error  the first TimeLimitReached that was raised in the block
+    """
+
+    def __init__(self, cpu_seconds: float, wall_seconds: float | None, generator: FrameType) -> None:
+        self.cpu_seconds, self.wall_seconds, self.generator = cpu_seconds, wall_seconds, generator
+        self.block = generator.f_back.f_back  # the function with the `with`; between them is contextlib
+        self.over, self.asked, self.raised, self.error, self.trace = False, 0, 0, None, sys.gettrace()
+        self.earliest = cpu_seconds if wall_seconds is None else min(cpu_seconds, wall_seconds)
+        # Between two times that it is raised: `finally` blocks of the first time may run meanwhile.
+        self.interval = max(0.05, self.earliest / 10)
+        self.main, self.known = threading.get_ident(), set(threading.enumerate())
+        self.clock, self.imports = _cpu_clock(threading.get_native_id()), imports_under_way(self.block)
+        self.computed, self.imported, self.importing, self.late = 0.0, 0.0, False, False
+        self.running = threading.Lock()
+        self.watcher = threading.Thread(target=self.watch, name="time limit", daemon=True)
+
+    def start(self) -> None:
+        self.begun, self.cpu_begun, self.asked_at = time.monotonic(), self.clock(), -math.inf
+        self.running.acquire()
+        self.watcher.start()
+        _limits.append(self)
+        self.recursion, self.interrupt = sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
+        if _SIGNAL is not None:
+            self.blocked, self.handler = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.signal(_SIGNAL, _on_signal)
+            self.timer = signal.setitimer(signal.ITIMER_VIRTUAL, self.earliest, self.interval)
+
+    def end(self) -> None:
+        """Leave nothing behind. `over` was set before, in the same line of Python's, so that nothing is raised here."""
+        if self.raised > 1:
+            sys.settrace(self.trace)
+        self.running.release()
+        self.watcher.join()
+        _limits.remove(self)
+        sys.setrecursionlimit(self.recursion)
+        if _SIGNAL is not None:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(_SIGNAL, signal.SIG_IGN)  # drops what the block kept waiting: its default would end the process
+        if self.interrupt is not None:  # None: not set by Python
+            signal.signal(signal.SIGINT, self.interrupt)
+        if _SIGNAL is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.blocked)
+            signal.signal(_SIGNAL, self.handler or signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_VIRTUAL, *self.timer)
+        self.block = self.generator = None
+
+    def own_threads(self) -> list[threading.Thread]:
+        """Those that the block has started."""
+        others = {*self.known, *(limit.watcher for limit in _limits)}
+        return [thread for thread in threading.enumerate() if thread not in others and thread.native_id is not None]
+
+    def look(self, frame: FrameType | None) -> bool:
+        """Look at the clocks while the main thread runs `frame`; True if it is to be asked to raise, which is then noted."""
+        now, threads = time.monotonic(), self.own_threads()
+        looked, self.computed = self.computed, self.clock() - self.cpu_begun
+        self.computed += sum(_cpu_clock(thread.native_id)() for thread in threads)
+        before, self.importing = self.importing, imports_under_way(frame) > self.imports
+        self.imported += (self.computed - looked) * (before or self.importing)  # an import may have ended just now
+        computes = self.computed - self.imported >= self.cpu_seconds or self.imported >= 10 * self.cpu_seconds
+        self.late = not computes and self.wall_seconds is not None and now - self.begun >= self.wall_seconds
+        if not (computes or self.late) or now - self.asked_at < self.interval:
+            return False
+        self.asked, self.asked_at = self.asked + 1, now
+        sys.setrecursionlimit(sys.getrecursionlimit() + 50)  # a call that is as deep as allowed could not call what raises
+        return True
+
+    # ---- in the watching thread
+
+    def watch(self) -> None:
+        pause = self.earliest
+        while not self.running.acquire(timeout=pause):
+            pause = self.interval
+            if not self.look(sys._current_frames().get(self.main)):
+                continue
+            _call_once(_TRUTH, self)
+            if _SIGNAL is not None and signal.getsignal(_SIGNAL) is _on_signal:
+                signal.pthread_kill(self.main, _SIGNAL)
+            for thread in self.own_threads():
+                if not (frame := sys._current_frames().get(thread.ident)) or not is_students(frame.f_code.co_filename):
+                    continue  # it is about to end, or waits in a library
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeLimitReached))
+
+    # ---- in the main thread
+
+    def act(self, frame: FrameType | None) -> None:
+        """Raise what was asked for, unless the block is being left."""
+        leaves = frame is self.generator or frame is not None and frame.f_back in (self.block, self.generator)
+        if self.over or self.raised == self.asked or leaves and frame.f_code.co_filename == contextlib.__file__:
+            return
+        self.raised = self.asked
+        if self.raised > 1:
+            _call_at_lines(_DELETE, self)
+        self.reach()
+
+    def reach(self) -> None:
+        error = TimeLimitReached(self.computed, self.wall_seconds if self.late else None)
+        self.error = self.error or error
+        raise error
+
+    def __bool__(self) -> bool:
+        self.act(sys._getframe(1))
+        return False
+
+    def __delitem__(self, frame: FrameType) -> None:
+        """Raise at a line of the student's; what the package and libraries have to clean up is not cut short."""
+        if not self.over and frame is not self.block and is_students(frame.f_code.co_filename):
+            self.reach()
+
+
+def _cpu_clock(native_id: int) -> Callable[[], float]:
+    """The seconds that a thread has computed; where no other thread can ask for them, those of the whole process."""
+    if sys.platform != "linux":
+        return time.process_time
+    clock = ~native_id << 3 | 6  # as pthread_getcpuclockid makes it, which fails badly for a thread that has ended
+
+    def seconds() -> float:
+        try:
+            return time.clock_gettime(clock)
+        except OSError:  # it has ended
+            return 0.0
+
+    return seconds
