@@ -452,7 +452,6 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "core/system/rank_errors.py": MADE_BY_US,
     "core/timing/counting.py": MADE_BY_US,
     "course/assignment.py": OF_THE_PACKAGE,
-    "course/class_page.py": "students' notebooks, of which one that cannot be read costs nobody else the page",
     "landscape/optimizer_lab/module.py": OF_THE_PACKAGE,
     "loading/experiments/slow_clips.py": MADE_BY_US,
     "processes/tools/segments.py": OF_THE_SYSTEM,

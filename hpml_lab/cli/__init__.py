@@ -4,10 +4,13 @@ Imports are late on purpose: `--help` answers at once, and `doctor` works where 
 """
 
 import argparse
+import contextlib
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from hpml_lab.cli import (
     bottleneck,
@@ -54,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return WRONG_INPUT
     try:
-        code = chosen.command(chosen)
+        with _signals_end_it():
+            code = chosen.command(chosen)
         sys.stdout.flush()
         return code
     except LabError as error:
@@ -75,6 +79,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()  # `hpml-lab list > /dev/full`
         print_error(f"the output could not be written ({error.strerror}).")
         return FAILED
+
+
+@contextlib.contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """What ends a job on a cluster or in a container ends the block as an error does: what it has started ends with it."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # the end is not to be interrupted by the same again
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _drop_output() -> None:

@@ -6,7 +6,6 @@ A notebook is somebody else's: whatever is wrong with one is said in a row of it
 import json
 import os
 import re
-import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from typing import Any
 import nbformat
 from jinja2 import Template
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, UnreadableFile
+from hpml_lab.core.system.readers import RECORD, text_of
 
-MOST_BYTES = 100_000_000  # of a notebook: with its outputs, the longest of the workbook has 2 MB
 VERDICT = re.compile(r": (right|not yet|mistake \(([\w-]+)\))\. ?(.*)")
 PAGE = Template(
     """<!doctype html>
@@ -132,7 +131,7 @@ def _read_folder(folder: Path, course: Path) -> Work:
         try:
             verdicts, problems = _read(path)
         except Exception as error:  # whatever json and nbformat make of a file that is none of theirs
-            verdicts, problems = {}, [_said(error)]
+            verdicts, problems = {}, [_said(error, path)]
         work.verdicts |= {name: found for name, found in verdicts.items() if found or name not in work.verdicts}
         work.problems += [f"{_text(str(path.relative_to(course)))}: {problem}" for problem in problems]
     if not paths:
@@ -140,7 +139,9 @@ def _read_folder(folder: Path, course: Path) -> Work:
     return work
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, path: Path) -> str:
+    if isinstance(error, UnreadableFile):
+        return error.problem.replace(str(path), "it").rstrip(".")
     if isinstance(error, OSError):
         return f"it cannot be read ({error.strerror or error})"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
@@ -150,12 +151,7 @@ def _said(error: Exception) -> str:
 
 def _read(path: Path) -> tuple[dict[str, re.Match[str] | None], list[str]]:
     """{exercise: verdict} of a notebook, and what is to be said of checks without one."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        return {}, ["it is not a file"]
-    if status.st_size > MOST_BYTES:
-        return {}, [f"it has {status.st_size / 1e6:.0f} MB, too many for a notebook"]
-    content = json.loads(path.read_bytes().decode("utf-8-sig"))
+    content = json.loads(text_of(path, RECORD, "utf-8-sig"))
     if not isinstance(content, dict) or content.get("nbformat") not in (3, 4):
         raise ValueError("it names no format of notebooks that is known")
     if content["nbformat"] == 3:

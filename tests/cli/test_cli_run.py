@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import psutil
 import pytest
 
 from hpml_lab import cli
@@ -440,3 +441,27 @@ def test_an_output_that_is_full_is_one_line_and_one_that_is_closed_is_no_error(i
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"hpml-lab {machine.version()}\n")
+
+
+STARTS = """
+import sys
+from hpml_lab import cli
+from hpml_lab.core.system.programs import started
+
+def wait(chosen):
+    with started([sys.executable, "-c", "import time; time.sleep(1000)"]) as program:
+        print(program.pid, flush=True)
+        program.wait()
+
+cli.progress.add_parser = lambda commands: commands.add_parser("progress").set_defaults(command=wait)
+cli.main(["progress"])
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_that_ends_a_command_ends_what_it_has_started(name):
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as command:
+        child = psutil.Process(int(command.stdout.readline()))
+        command.send_signal(getattr(signal, name))
+        assert command.wait() == 128 + getattr(signal, name)
+    child.wait()
