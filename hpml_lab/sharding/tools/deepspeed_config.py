@@ -69,6 +69,7 @@ class Hyperparameters:
 def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparameters:
     """Read a JSON, as text or as a dictionary. LabError for one that DeepSpeed refuses, or that this function cannot read."""
     config = _dictionary(config)
+    _require_no_auto(config)
     if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     batch, parts = _batch(config, ranks)
@@ -76,8 +77,8 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
     params = _block(optimizer, "params")
     name = str(optimizer.get("type") or "none given")
     if name.lower() in ("adam", "adamw"):
-        name = "AdamW" if name.lower() == "adamw" or params.get("adam_w_mode", True) else "Adam"
-    decay = 0.01 if name == "AdamW" and params.get("torch_adam") else 0.0  # torch's own AdamW decays by default
+        name = "AdamW" if name.lower() == "adamw" or _flag(params, "adam_w_mode", True) else "Adam"
+    decay = 0.01 if name == "AdamW" and _flag(params, "torch_adam", False) else 0.0  # torch's own AdamW decays by default
     lr = _number(params, "lr", 1e-3)
     return Hyperparameters(
         batch=batch,
@@ -88,7 +89,7 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
         eps=_number(params, "eps", 1e-8),
         weight_decay=_number(params, "weight_decay", decay),
         clip_norm=_number(config, "gradient_clipping", CLIP_BY_DEFAULT),
-        dtype=next((name for name in HALF if _enabled(config, name)), "fp32"),
+        dtype=next((name for name in HALF if _flag(_block(config, name), "enabled", False, f" of {name!r}")), "fp32"),
         warm_up=_warm_up(config, lr),
     )
 
@@ -120,6 +121,18 @@ def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
     return dict(config)
 
 
+def _require_no_auto(value: Any, place: str = "") -> None:
+    """Raise WrongType if a setting anywhere is "auto", which a trainer, such as Hugging Face's, would replace."""
+    if value == "auto":
+        raise WrongType(f'{place!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give the value itself.')
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _require_no_auto(part, f"{place}.{name}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _require_no_auto(part, place)
+
+
 def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     block = config.get(name) or {}
     if not isinstance(block, Mapping):
@@ -130,8 +143,6 @@ def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _number(block: Mapping[str, Any], name: str, default: Any, whole: bool = False) -> Any:
     """A setting that has to be a number; `whole`: and an integer."""
     value = block.get(name, default)
-    if value == "auto":
-        raise WrongType(f'{name!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give a number.')
     # As a float false is 0.0, which DeepSpeed accepts, too.
     if (whole and isinstance(value, bool)) or not isinstance(value, int if whole else int | float) or not isfinite(value):
         kind = "a whole number" if whole else "a number"
@@ -141,19 +152,17 @@ def _number(block: Mapping[str, Any], name: str, default: Any, whole: bool = Fal
 
 def _betas(params: Mapping[str, Any]) -> tuple[float, ...]:
     betas = params.get("betas", (0.9, 0.999))
-    if isinstance(betas, str):
-        _number(params, "betas", None)
     if not isinstance(betas, list | tuple) or len(betas) != 2:
         raise WrongType(f"'betas' is {betas!r} in this JSON, not two numbers.", "Give a list, such as [0.9, 0.999].")
     return tuple(_number({"betas": beta}, "betas", None) for beta in betas)
 
 
-def _enabled(config: Mapping[str, Any], name: str) -> bool:
-    enabled = _block(config, name).get("enabled", False)
-    if not isinstance(enabled, bool):
-        fix = '"auto" is for a trainer to fill in: give' if enabled == "auto" else "Give"
-        raise WrongType(f"'enabled' of {name!r} is {enabled!r} in this JSON.", f"{fix} true or false, without quotes.")
-    return enabled
+def _flag(block: Mapping[str, Any], name: str, default: bool, of: str = "") -> bool:
+    """A setting that has to be true or false; DeepSpeed takes a text such as "false" for true."""
+    value = block.get(name, default)
+    if not isinstance(value, bool):
+        raise WrongType(f"{name!r}{of} is {value!r} in this JSON.", "Give true or false, without quotes.")
+    return value
 
 
 def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
