@@ -40,6 +40,7 @@ from torch import distributed as dist
 
 from hpml_lab.core.system.children import has_autograd_threads, run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.pickling import cannot_be_sent
 from hpml_lab.core.system.rank_errors import (
     RankError,
     is_echo,
@@ -49,7 +50,7 @@ from hpml_lab.core.system.rank_errors import (
     note_thread,
     raise_first_failure,
 )
-from hpml_lab.core.system.workers import cannot_be_sent, require_seconds
+from hpml_lab.core.system.workers import require_seconds
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
 ECHO_SECONDS = 0.3  # a rank that lost its connection reports so after this time: the end of the other rank comes first

@@ -23,11 +23,10 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, _utils, get_worker_info
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import (
     allow_oversubscription,
-    cannot_be_sent,
-    failed_to_pickle,
     needs_shared_memory,
     require_seconds,
     shutdown_workers,
