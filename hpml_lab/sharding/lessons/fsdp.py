@@ -88,6 +88,8 @@ class FullyShardedDataParallel(nn.Module):
         self._gathered: dict[int, tuple[TensorWeakRef, Shard]] = {}  # by address, while a whole parameter lives
         self._reductions: list[tuple[Shard, dist.Work, torch.Tensor]] = []
         chosen = [child for child in module.modules() if modules is None or isinstance(child, modules)]
+        if any(isinstance(child, torch.jit.ScriptModule) for child in chosen):
+            raise LabError("A scripted layer reads its parameters in C++, where they are not gathered.", "Give it unscripted.")
         cut = {parameter for child in chosen for parameter in child.parameters(recurse=False)}
         self._kept = [parameter for parameter in module.parameters() if parameter not in cut]
         check_same_on_all_ranks([*module.named_parameters(), *module.named_buffers()])
