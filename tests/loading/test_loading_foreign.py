@@ -112,6 +112,14 @@ def test_each_kind_gives_its_batches_and_is_left_as_it_was(kind, workers):
         assert own(loader) == before
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_that_are_asked_for_after_the_block_are_an_error_and_not_the_end(workers):
+    with with_deadline(DataLoader(KnownCost(20), 4, num_workers=workers)) as batches:
+        next(batches)
+    with pytest.raises(LabError, match="its block was left"):
+        next(batches)
+
+
 def fault_of(kind, fault, workers, deadline):
     """In a child: what is reported of a fault, and then of the same loader's next epoch, and who is left."""
     loader, found = kind(FaultyData(fault, at=13), 4, num_workers=workers), []

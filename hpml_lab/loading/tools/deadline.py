@@ -137,7 +137,7 @@ class _Epoch:
         self.loader, self.deadline_seconds = loader, deadline_seconds
         self.iterator: Any = None
         self.notes: _Notes | None = None
-        self.number, self.counted = -1, True
+        self.number, self.counted, self.over = -1, True, False
         self.failed: BaseException | None = None  # what was wrong with the loader, whatever the block made of it
         self.own = vars(loader)
         if "collate_fn" not in self.own:  # a wrapper, which shows the attributes of the loader that it has
@@ -167,6 +167,8 @@ class _Epoch:
     def batches(self) -> Iterator[Any]:
         while True:
             self.number += 1
+            if self.over:
+                raise LabError("This epoch is over: its block was left, and its workers have ended.", "Loop in the block.")
             try:
                 with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext(), faults_are_errors():
                     batch = next(self.iterator)
@@ -187,6 +189,7 @@ class _Epoch:
 
     def end(self, fault: BaseException | None) -> None:
         """End what was started. Workers that the loader had before are its own, and those that it keeps if all went well."""
+        self.over = True
         persistent, fault = getattr(self.loader, "persistent_workers", False), self.failed or fault
         if fault is None and persistent:
             return

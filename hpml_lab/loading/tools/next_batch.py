@@ -1,8 +1,8 @@
 """A batch is loaded, and a StopIteration of its data set is an error: to a loop it would be the end of the epoch.
 
 `next` reports the end by StopIteration, and a data set that reads from an iterator of its own may let one out by mistake. Who
-over the loader, such as a generator in it, cannot tell them apart. So torch's functions through which the errors of a data
-set come, in this process and from a worker, are replaced while a batch is being loaded.
+loops over the loader, such as a generator in it, cannot tell them apart. So torch's own functions through which the errors of
+a data set come, in this process and from a worker, are replaced while a batch is being loaded.
 """
 
 import contextlib

@@ -196,7 +196,7 @@ def save_snapshot(engine: Any, folder: Path, step: int) -> None:
         os.replace(part, path)
         found = sorted(folder.glob(SNAPSHOTS))  # later ones are damaged: this run would have begun with one that is whole
         for old in {*found} - {*found[: found.index(path) + 1][-2:]}:
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)  # a file of this name is not ours
 
 
 def load_snapshot(engine: Any, folder: Path) -> int:
@@ -254,17 +254,17 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
     """The JSON for DeepSpeed, in which the options stand for what it omits; without a JSON only the options."""
     path = options.deepspeed_config
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else "{}"
-        config = {**json.loads(text)}
+        text = Path(path).read_text(encoding="utf-8-sig") if path else "{}"
+        config = {name: value for name, value in {**json.loads(text)}.items() if value is not None}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
     if wrong := re.search(r'"\w+"\s*:\s*\[?\s*"(auto|[-+.]?\d[-+\d.eE]*)"', text):
-        raise UserError(f'{path} has {wrong[0]}. "auto" is for a trainer to fill in: give a number, without quotes.')
+        raise UserError(f'{path} has {wrong[0]}. "auto" is for a trainer to fill in: give the value, a number without quotes.')
     for name in {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"} & config.keys():
-        if config[name] is not None and (type(config[name]) is not int or config[name] < 1):
+        if type(config[name]) is not int or config[name] < 1:
             raise UserError(f"{path} has {name} {json.dumps(config[name])}. Give a whole number of at least 1.")
     config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})
-    micro, batch = (config.get("train_micro_batch_size_per_gpu") or 0) * ranks, config.get("train_batch_size") or 0
+    micro, batch = config.get("train_micro_batch_size_per_gpu", 0) * ranks, config.get("train_batch_size", 0)
     parts = config.setdefault("gradient_accumulation_steps", micro and batch // micro or options.accumulate)
     batch = config.setdefault("train_batch_size", micro * parts or options.batch)
     if batch % (ranks * parts):
