@@ -77,7 +77,8 @@ class FullyShardedDataParallel(nn.Module):
     modules        types of the layers whose parameters are cut, such as (nn.Linear, nn.Embedding); None: all. The others' stay
                    whole on every rank, in their own dtype, and get the mean of the ranks' gradients
     Every rank runs the same layers in the same order, because each layer's gather needs all ranks. Parameters may be frozen and
-    unfrozen later; one that is added, replaced or converted later is an error.
+    unfrozen later; one that is added, replaced or converted later is an error. A norm of the gradients, as in clip_grad_norm_,
+    is that of this rank's parts alone: the whole one is the root of all ranks' squares together.
     """
 
     def __init__(
