@@ -33,6 +33,7 @@ from hpml_lab.core.system.shared_clock import CLOCK
 
 START_SECONDS = 120.0  # until a child runs its function: a new interpreter on a busy machine may import torch for a long time
 REST_SECONDS = 1.0  # how long a fork waits for this process's other threads to sleep
+LONGEST = 1e6  # seconds of one wait: the system takes no number of any size
 END_SECONDS = 10.0  # for a child that has sent its result and cleans up
 RUNNING = "running"  # the first message of a child of run_in_children
 
@@ -241,9 +242,9 @@ def _wait_for(children: dict[str, Child], deadline_seconds: float) -> dict[str, 
     outcomes: dict[str, ChildOutcome] = {}
     end = CLOCK() + START_SECONDS
     while waiting and all(outcome.how == "returned" for outcome in outcomes.values()):
-        ready = wait(list(waiting), max(0.0, end - CLOCK()))
+        ready = wait(list(waiting), min(max(0.0, end - CLOCK()), LONGEST))
         now = CLOCK()
-        if not ready:
+        if not ready and now >= end:
             break
         for connection in ready:
             name = waiting[connection]
@@ -254,7 +255,7 @@ def _wait_for(children: dict[str, Child], deadline_seconds: float) -> dict[str, 
                 continue
             del waiting[connection]
             process, since = children[name].process, running.get(name, children[name].called)
-            process.join(END_SECONDS if report else max(0.0, end - now))
+            process.join(END_SECONDS if report else min(max(0.0, end - now), LONGEST))
             nothing = ("hung" if process.is_alive() else "died", None, "", "")
             how, value, error, trace = pickle.loads(report) if report else nothing
             outcomes[name] = ChildOutcome(how, value, error, trace, seconds=now - since)

@@ -30,6 +30,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,7 +117,7 @@ def _context(method: str) -> Any:
 def _check(function: Callable[..., Any], arguments: tuple, ranks: int, device: str, method: str) -> None:
     if not callable(function):
         raise LabError(f"{function!r} cannot be called.", "Hand over the function itself, then its arguments.")
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     if device not in ("cpu", "cuda"):
         raise LabError(f"{device!r} is not a device for ranks.", 'Use "cpu" (gloo) or "cuda" (NCCL).')

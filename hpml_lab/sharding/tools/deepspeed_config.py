@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, log
+from numbers import Integral
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
@@ -70,7 +71,7 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
     """Read a JSON, as text or as a dictionary. LabError for one that DeepSpeed refuses, or that this function cannot read."""
     config = _dictionary(config)
     _require_no_auto(config)
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     batch, parts = _batch(config, ranks)
     optimizer = _block(config, "optimizer")
