@@ -210,6 +210,12 @@ def test_what_a_trainer_would_fill_in_is_named_and_never_guessed(name):
         meaning_of(AUTO[name])
 
 
+@pytest.mark.parametrize("given, read", [(1000, "1000"), (1e3, "1000"), (10.5, "10.5"), (0, "2")])
+def test_the_steps_of_a_warm_up_are_shown_as_they_count(given, read):
+    meant = meaning_of(changed(LECTURE_JSON, scheduler={"params": {"warmup_num_steps": given}}))
+    assert str(meant.warm_up) == f"(0.0, 0.001, {read}, 'log')"
+
+
 @pytest.mark.parametrize("name", ["adam_w_mode", "torch_adam"])
 def test_a_text_is_not_taken_for_true(name):
     with pytest.raises(LabError, match=f"'{name}' is 'false' in this JSON. Give true or false"):

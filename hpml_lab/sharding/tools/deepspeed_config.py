@@ -51,7 +51,7 @@ class Hyperparameters:
     weight_decay: float
     clip_norm: float
     dtype: str
-    warm_up: tuple[float, float, int, str] | None
+    warm_up: tuple[float, float, float, str] | None
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0.
@@ -189,7 +189,7 @@ def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     return batch, parts
 
 
-def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, str] | None:
+def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, float, str] | None:
     scheduler = _block(config, "scheduler")
     if not scheduler.get("type"):
         return None
@@ -198,5 +198,5 @@ def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, s
     params = _block(scheduler, "params")
     high = lr if params.get("warmup_max_lr") is None else _number(params, "warmup_max_lr", lr)
     kind = "linear" if params.get("warmup_type") == "linear" else "log"
-    steps = max(2, _number(params, "warmup_num_steps", 1000))
-    return _number(params, "warmup_min_lr", 0.0), high, steps, kind
+    steps = max(2.0, _number(params, "warmup_num_steps", 1000))
+    return _number(params, "warmup_min_lr", 0.0), high, int(steps) if steps.is_integer() else steps, kind
