@@ -216,12 +216,6 @@ def test_the_steps_of_a_warm_up_are_shown_as_they_count(given, read):
     assert str(meant.warm_up) == f"(0.0, 0.001, {read}, 'log')"
 
 
-@pytest.mark.parametrize("name", ["adam_w_mode", "torch_adam"])
-def test_a_text_is_not_taken_for_true(name):
-    with pytest.raises(LabError, match=f"'{name}' is 'false' in this JSON. Give true or false"):
-        meaning_of(changed(LECTURE_JSON, optimizer={"params": {"torch_adam": False, name: "false"}}))
-
-
 @pytest.mark.parametrize("ranks", [0, -1, "2", 2.0, True])
 def test_what_is_no_number_of_ranks_is_a_clear_error(ranks):
     with pytest.raises(LabError, match="is not a number of ranks"):

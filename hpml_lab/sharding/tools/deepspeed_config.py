@@ -78,8 +78,8 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
     params = _block(optimizer, "params")
     name = str(optimizer.get("type") or "none given")
     if name.lower() in ("adam", "adamw"):
-        name = "AdamW" if name.lower() == "adamw" or _flag(params, "adam_w_mode", True) else "Adam"
-    decay = 0.01 if name == "AdamW" and _flag(params, "torch_adam", False) else 0.0  # torch's own AdamW decays by default
+        name = "AdamW" if name.lower() == "adamw" or params.get("adam_w_mode", True) else "Adam"
+    decay = 0.01 if name == "AdamW" and params.get("torch_adam") else 0.0  # torch's own AdamW decays by default
     lr = _number(params, "lr", 1e-3)
     return Hyperparameters(
         batch=batch,
@@ -90,7 +90,7 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
         eps=_number(params, "eps", 1e-8),
         weight_decay=_number(params, "weight_decay", decay),
         clip_norm=_number(config, "gradient_clipping", CLIP_BY_DEFAULT),
-        dtype=next((name for name in HALF if _flag(_block(config, name), "enabled", False, f" of {name!r}")), "fp32"),
+        dtype=next((name for name in HALF if _enabled(config, name)), "fp32"),
         warm_up=_warm_up(config, lr),
     )
 
@@ -124,7 +124,7 @@ def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
 
 def _require_no_auto(value: Any, place: str = "") -> None:
     """Raise WrongType if a setting anywhere is "auto", which a trainer, such as Hugging Face's, would replace."""
-    if value == "auto":
+    if isinstance(value, str) and value == "auto":
         raise WrongType(f'{place!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give the value itself.')
     if isinstance(value, Mapping):
         for name, part in value.items():
@@ -158,12 +158,11 @@ def _betas(params: Mapping[str, Any]) -> tuple[float, ...]:
     return tuple(_number({"betas": beta}, "betas", None) for beta in betas)
 
 
-def _flag(block: Mapping[str, Any], name: str, default: bool, of: str = "") -> bool:
-    """A setting that has to be true or false; DeepSpeed takes a text such as "false" for true."""
-    value = block.get(name, default)
-    if not isinstance(value, bool):
-        raise WrongType(f"{name!r}{of} is {value!r} in this JSON.", "Give true or false, without quotes.")
-    return value
+def _enabled(config: Mapping[str, Any], name: str) -> bool:
+    enabled = _block(config, name).get("enabled", False)
+    if not isinstance(enabled, bool):
+        raise WrongType(f"'enabled' of {name!r} is {enabled!r} in this JSON.", "Give true or false, without quotes.")
+    return enabled
 
 
 def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
