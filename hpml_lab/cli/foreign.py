@@ -1,8 +1,16 @@
 """What the commands share that run somebody else's command."""
 
+import os
+import sys
 from pathlib import Path
 
 from hpml_lab.core.system.errors import LabError
+
+
+def ours_first() -> None:
+    """Let PYTHONPATH's modules, which are for the program, come after this environment's: one may be called `statistics`."""
+    theirs = {os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    sys.path.sort(key=theirs.__contains__)
 
 
 def foreign_command(words: list[str], example: str) -> list[str]:
