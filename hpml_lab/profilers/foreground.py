@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     import resource  # POSIX has it, Windows does not
 
 ANSWER_SECONDS = 5.0
+HOLDS = """
+import os, signal
+while os.read(0, 1):
+    os.write(1, bytes([0, *[signal.sigwait({number}) for number in signal.sigpending()]]))
+"""
 OURS_FAILED = "the program is not affected, but what was to be said of it is incomplete"
 
 
@@ -65,7 +71,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
     witness = contextlib.ExitStack()
     try:
         with _blocked(heard) as as_it_was:  # until the command has begun: the handlers here are not the child's
-            has_it_too = witness.enter_context(_witness(heard))
+            has_it_too = witness.enter_context(_witness())
 
             def in_child() -> None:
                 for number in heard:
@@ -141,42 +147,34 @@ def _blocked(numbers: Sequence[int]) -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def _witness(numbers: Sequence[int]) -> Iterator[Callable[[int], bool]]:
+def _witness() -> Iterator[Callable[[int], bool]]:
     """Yield a function that says whether a signal went to all of this process group, and so to the command as well.
 
     Ctrl-C does, and `kill 0`, and no signal says so of itself. A process that only holds the signals it gets can tell: it is
-    forked while they are blocked, and ends when this process does.
+    started while they are blocked, and ends when this process does.
     """
-    if not hasattr(os, "fork"):
+    if os.name == "nt":
         yield lambda number: True  # Windows gives Ctrl-C to every program of the console, and has no other way to send it
         return
-    ours, its = socket.socketpair()
-    process_id, held = os.fork(), set()
-    if not process_id:
-        try:
-            ours.close()
-            while its.recv(1):
-                got = signal.sigpending() & {*numbers}
-                its.send(bytes([0, *map(signal.sigwait, ({number} for number in got))]))
-        finally:
-            os._exit(0)
-    its.close()
-    ours.settimeout(ANSWER_SECONDS)
+    held = set()
+    with contextlib.ExitStack() as stack:
+        ours, its = map(stack.enter_context, socket.socketpair())
+        ours.settimeout(ANSWER_SECONDS)
+        with contextlib.suppress(OSError):  # no more processes
+            words = [sys.executable, "-I", "-S", "-c", HOLDS]
+            witness = stack.enter_context(subprocess.Popen(words, stdin=its, stdout=its, stderr=subprocess.DEVNULL))
+            stack.callback(witness.kill)
+        its.close()
 
-    def has_it(number: int) -> bool:
-        with contextlib.suppress(OSError):  # it was killed, or stopped
-            ours.send(b"?")
-            held.update(ours.recv(256))
-        found = number in held
-        held.discard(number)
-        return found
+        def has_it(number: int) -> bool:
+            with contextlib.suppress(OSError):  # it was killed, or stopped
+                ours.send(b"?")
+                held.update(ours.recv(256))
+            found = number in held
+            held.discard(number)
+            return found
 
-    try:
         yield has_it
-    finally:
-        ours.close()
-        os.kill(process_id, signal.SIGKILL)
-        os.waitpid(process_id, 0)
 
 
 def _stop(number: int) -> None:
