@@ -42,7 +42,9 @@ def add_parser(commands) -> None:
 
 def bottleneck(chosen: argparse.Namespace) -> int:
     """Print the diagnosis on stderr, and return the command's own exit code (0 with --pid)."""
-    from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.cli.foreign import foreign_command, ours_first, output_file
+
+    ours_first()
     from hpml_lab.core.system.errors import LabError
     from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process

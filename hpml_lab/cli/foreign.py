@@ -1,8 +1,20 @@
 """What the commands share that run somebody else's command."""
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 
 from hpml_lab.core.system.errors import LabError
+
+
+def ours_first() -> None:
+    """Let modules of PYTHONPATH and of the current folder, which are the program's, come after this environment's: one may be
+    called `statistics`.
+    """
+    with contextlib.suppress(FileNotFoundError):  # the current folder is gone
+        theirs = {os.path.abspath(folder) for folder in ("", *os.environ.get("PYTHONPATH", "").split(os.pathsep))}
+        sys.path.sort(key=theirs.__contains__)
 
 
 def foreign_command(words: list[str], example: str) -> list[str]:

@@ -28,7 +28,9 @@ def add_parser(commands) -> None:
 
 def monitor(chosen: argparse.Namespace) -> int:
     """Run the command, write both files, and return the command's own exit code."""
-    from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.cli.foreign import foreign_command, ours_first, output_file
+
+    ours_first()
     from hpml_lab.profilers.beside import never_fatal, say
     from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
     from hpml_lab.profilers.monitor import Monitor

@@ -51,7 +51,9 @@ def add_parser(commands) -> None:
 
 def profile(chosen: argparse.Namespace) -> int:
     """Run the script, write the page, and return the script's own exit code."""
-    from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.cli.foreign import foreign_command, ours_first, output_file
+
+    ours_first()
     from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.script_profile import profile_script, write_page
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -13,9 +14,9 @@ Answer = TypeVar("Answer")
 
 
 def say(text: str) -> None:
-    """Write to stderr, which may be closed, full, or a pipe that nobody reads."""
+    """Write to stderr, which may be closed, full, or a pipe that nobody reads; each line says that it is not the program's."""
     with contextlib.suppress(Exception):
-        print(f"hpml-lab: {text}", file=sys.stderr, flush=True)
+        print(textwrap.indent(text, "hpml-lab: ", lambda line: True), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,13 @@
 """Runs a command in the foreground, as `time` does: terminal, files, signals and exit code are the command's."""
 
 import contextlib
+import errno
 import os
+import shutil
 import signal
+import socket
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,6 +19,12 @@ from hpml_lab.profilers.tracing_access import allow_tracing
 if TYPE_CHECKING:
     import resource  # POSIX has it, Windows does not
 
+ANSWER_SECONDS = 5.0
+HOLDS = """
+import os, signal
+while os.read(0, 1):
+    os.write(1, bytes([0, *[signal.sigwait({number}) for number in signal.sigpending()]]))
+"""
 OURS_FAILED = "the program is not affected, but what was to be said of it is incomplete"
 
 
@@ -22,7 +32,6 @@ def _numbers(*names: str) -> set[int]:
     return {getattr(signal, name) for name in names if hasattr(signal, name)}  # no system has all
 
 
-OF_THE_TERMINAL = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGWINCH")  # which sends them to a whole process group
 STOPS = _numbers("SIGTSTP", "SIGTTIN", "SIGTTOU")
 ENDS = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGTERM", "SIGHUP")  # what is sent to end a program
 FAULTS = _numbers("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # of this process itself
@@ -34,9 +43,9 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
     """Start `command` as this process was started; in the block stands all that is ours, next to the command and after it.
 
     The command has this process's inheritable files, its folder, process group and ignored signals. Each signal that reaches
-    this process is passed on; the command decides what to do, and this process waits for it, also where the block fails:
-    then that is one line on stderr. So after the block `exit_code(process.returncode)` is the command's own, whatever was
-    raised. Once the command has ended, a signal to end leaves what is still to do. Raises LabError if it cannot be started.
+    this process alone is passed on; the command decides what to do, and this process waits for it, also where the block
+    fails: then that is one line on stderr. So after the block `exit_code(process.returncode)` is the command's own, whatever
+    was raised. Once the command has ended, a signal to end leaves what is still to do. Raises LabError if it cannot be started.
     """
     holder: list[subprocess.Popen] = []
     leaving = False
@@ -44,7 +53,9 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
     def hear(number: int, _frame: object) -> None:
         nonlocal leaving
         if holder and holder[0].returncode is None:
-            _pass_on(holder[0].pid, number)
+            if not has_it_too(number):
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours to signal: `sudo`
+                    os.kill(holder[0].pid, number)
         elif number in ENDS and not leaving:
             leaving = True
             raise KeyboardInterrupt
@@ -57,8 +68,10 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
     children = _numbers("SIGCHLD")
     # Where its own parent ignored it, the system would throw the command's exit code away.
     before |= {number: signal.signal(number, signal.SIG_DFL) or signal.SIG_DFL for number in children}
+    witness = contextlib.ExitStack()
     try:
         with _blocked(heard) as as_it_was:  # until the command has begun: the handlers here are not the child's
+            has_it_too = witness.enter_context(_witness())
 
             def in_child() -> None:
                 for number in heard:
@@ -82,6 +95,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
         if process.returncode is None:
             wait_with_usage(process)
     finally:
+        witness.close()
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -104,12 +118,19 @@ def exit_code(returncode: int) -> int:
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str] | None, in_child: Callable[[], None]) -> subprocess.Popen:
-    of_posix = {} if os.name == "nt" else {"preexec_fn": in_child}
+    # Without close_fds: files that the shell hands over, as for `<(…)`, a lock, or make's job server, are the command's.
+    options = {"env": environment, "close_fds": False, **({} if os.name == "nt" else {"preexec_fn": in_child})}
     try:
-        # Without close_fds: files that the shell hands over, as for `<(…)`, a lock, or make's job server, are the command's.
-        return subprocess.Popen(command, env=environment, close_fds=False, **of_posix)
+        try:
+            return subprocess.Popen(command, **options)
+        except OSError as error:
+            found = shutil.which(command[0])
+            if error.errno != errno.ENOEXEC or found is None:
+                raise
+            return subprocess.Popen(["/bin/sh", found, *command[1:]], **options)  # a script without #!, as for a shell
     except OSError as error:
-        raise LabError(f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?") from error
+        advice = "Is it spelled right, and installed? A script that is not executable needs its interpreter: python train.py."
+        raise LabError(f"{command[0]!r} cannot be started ({error.strerror}).", advice) from error
 
 
 @contextlib.contextmanager
@@ -125,11 +146,35 @@ def _blocked(numbers: Sequence[int]) -> Iterator[Callable[[], None]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _pass_on(process_id: int, number: int) -> None:
-    """Send the command a signal, unless the terminal has: Ctrl-C goes to all of the process group, and so to it as well."""
-    if not (number in OF_THE_TERMINAL and _terminal_reaches_us()):
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours to signal: `sudo`
-            os.kill(process_id, number)
+@contextlib.contextmanager
+def _witness() -> Iterator[Callable[[int], bool]]:
+    """Yield a function that says whether a signal went to all of this process group, and so to the command as well.
+
+    Ctrl-C does, and `kill 0`, and no signal says so of itself. A process that only holds the signals it gets can tell: it is
+    started while they are blocked, and ends when this process does.
+    """
+    if os.name == "nt":
+        yield lambda number: True  # Windows gives Ctrl-C to every program of the console, and has no other way to send it
+        return
+    held = set()
+    with contextlib.ExitStack() as stack:
+        ours, its = map(stack.enter_context, socket.socketpair())
+        ours.settimeout(ANSWER_SECONDS)
+        with contextlib.suppress(OSError):  # no more processes
+            words = [sys.executable, "-I", "-S", "-c", HOLDS]
+            witness = stack.enter_context(subprocess.Popen(words, stdin=its, stdout=its, stderr=subprocess.DEVNULL))
+            stack.callback(witness.kill)
+        its.close()
+
+        def has_it(number: int) -> bool:
+            with contextlib.suppress(OSError):  # it was killed, or stopped
+                ours.send(b"?")
+                held.update(ours.recv(256))
+            found = number in held
+            held.discard(number)
+            return found
+
+        yield has_it
 
 
 def _stop(number: int) -> None:
@@ -137,14 +182,3 @@ def _stop(number: int) -> None:
     handler = signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     signal.signal(number, handler)  # after SIGCONT
-
-
-def _terminal_reaches_us() -> bool:
-    """Whether Ctrl-C at the terminal goes to this process group, and so to the command as well."""
-    if not hasattr(os, "tcgetpgrp"):
-        return True  # Windows gives it to every program of the console, and has no other way to send it
-    try:
-        with open("/dev/tty", encoding="utf-8") as terminal:
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False

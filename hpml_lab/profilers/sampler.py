@@ -54,6 +54,7 @@ class StackSampler:
 def sample_until_exit(rate: float, path: str) -> None:
     """Sample the calling thread until Python ends, and write the folded stacks to `path` as the very last thing."""
     import atexit
+    import contextlib
     import os
     import time
 
@@ -73,7 +74,8 @@ def sample_until_exit(rate: float, path: str) -> None:
         if os.getpid() != process:  # a child that was forked has no sampler, and perhaps the folder is gone
             return
         sampler.__exit__()
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        # The folder may be gone, full, or no longer this user's: the script is not to hear of it.
+        with contextlib.suppress(OSError), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{stack} {samples}\n" for stack, samples in sampler.samples.items())
 
     atexit.register(write)

@@ -75,6 +75,10 @@ def profile_script(
     report            is called with the profile; its failure, like that of all that follows the script, is a line on stderr
     """
     check_script(script)
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise LabError("no folder takes temporary files: is the disk full?", "Let TMPDIR name one that does.") from error
     found = ScriptProfile(shlex.join(script))
     # The script, or what it leaves running, may write there until the end.
     with tempfile.TemporaryDirectory(prefix="hpml-profile-", ignore_cleanup_errors=True) as name:

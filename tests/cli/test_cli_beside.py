@@ -108,7 +108,7 @@ def test_whatever_of_ours_fails_the_exit_code_is_the_programs(tool, step, monkey
             assert main(words(tool) if tool == "profile" else [*TOOLS[tool], *SHORT]) == 7, error
         printed = capfd.readouterr()
         assert printed.out == "done\n" and "Traceback" not in printed.err
-        assert tool == "bottleneck" or all(line.startswith("hpml-lab: ") for line in printed.err.splitlines())
+        assert all(line.startswith("hpml-lab: ") for line in printed.err.splitlines())
 
 
 @pytest.mark.parametrize(("tool", "step"), [("monitor", STEPS["monitor"][-4]), ("bottleneck", STEPS["bottleneck"][-3])])
@@ -204,6 +204,8 @@ HOSTILE = "import os, shutil, sys; shutil.rmtree(os.getcwd()); sys.exit(7)"
     ids=["names", "results-folder", "current-folder"],
 )
 def test_in_a_hostile_place_the_exit_code_is_the_programs(tool, source, end, variables):
+    for name in ("statistics", "psutil", "jinja2", "matplotlib"):  # modules of the user's own, which the tool is not to import
+        Path(f"{name}.py").write_text("1 / 0")
     command = " ".join([sys.executable, "-m", "hpml_lab", *words(tool, source), end])
     variables = python_environment(variables)
     done = subprocess.run(["bash", "-c", command], env=variables, capture_output=True, text=True, timeout=300)
@@ -355,3 +357,17 @@ def test_a_command_that_cannot_be_started_leaves_the_handlers_as_they_were():
     with pytest.raises(LabError, match="cannot be started"), in_foreground(["./no such program"]):
         pass
     assert [signal.getsignal(number) for number in signal.valid_signals()] == before
+
+
+def test_a_script_without_a_first_line_for_an_interpreter_runs_as_a_shell_runs_it():
+    Path("script").write_text('[ "$*" = "a b" ] && exit 7\n')
+    Path("script").chmod(0o755)
+    with in_foreground(["./script", "a", "b"]) as process:
+        assert process.wait() == 7
+
+
+def test_where_no_folder_takes_temporary_files_profile_says_so_before_it_starts(monkeypatch, capfd):
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.gettempdir", fails_with(FileNotFoundError(2, "No usable temporary directory")))
+        assert main(words("profile", "open('ran', 'w')")) == 2 and "TMPDIR" in capfd.readouterr().err
+    assert not Path("ran").exists()

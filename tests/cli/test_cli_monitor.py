@@ -176,7 +176,7 @@ def test_a_process_that_ends_while_it_is_read_counts_once(monkeypatch):
 
 
 def test_an_unknown_command_is_named():
-    with pytest.raises(LabError, match="no-such-program cannot be started"):
+    with pytest.raises(LabError, match="'no-such-program' cannot be started"):
         run("no-such-program")
     with pytest.raises(LabError, match="no command to run"):
         run("--")

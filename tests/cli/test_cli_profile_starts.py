@@ -293,6 +293,19 @@ def test_a_parent_that_was_killed_holds_no_script_up(tmp_path):
     assert (done.stdout, done.stderr) == ("None None\n", "") and (tmp_path / sitecustomize.STARTED).exists()
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_script_does_not_hear_that_the_folder_of_its_samples_is_gone(tmp_path, gone):
+    """As one that empties /tmp, becomes another user, or finds the disk full; it may be gone when the script begins."""
+    (tmp_path / "x.py").write_text("import shutil\nshutil.rmtree('seen', ignore_errors=True)\nprint('ran')")
+    if not gone:
+        (tmp_path / "seen").mkdir()
+        (tmp_path / "seen" / sitecustomize.UNSEEN).touch()
+    settings = f"{os.getpid()} 25 0.0 0 {tmp_path / 'seen'}"
+    environment = {**os.environ, sitecustomize.VARIABLE: settings, "PYTHONPATH": sitecustomize.HERE}
+    done = subprocess.run([sys.executable, "x.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr, done.returncode) == ("ran\n", "", 0)
+
+
 def test_a_ctrl_c_before_the_script_begins_ends_it_as_python_ends(tmp_path):
     (tmp_path / "x.py").write_text("print('ran')")
     environment = {**os.environ, sitecustomize.VARIABLE: f"{os.getpid()} 25 0.0 0 {tmp_path}", "PYTHONPATH": sitecustomize.HERE}

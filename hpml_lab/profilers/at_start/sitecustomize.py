@@ -43,8 +43,11 @@ def _wait(folder: str, parent: int) -> str:
     handler = _signal.getsignal(_signal.SIGINT)
     if handler is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
-    os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY))
     word = ""
+    try:
+        os.close(os.open(os.path.join(folder, STARTED), os.O_CREAT | os.O_WRONLY))
+    except OSError:  # no space is left: nobody will see the script, which is not to hear of it
+        word = STARTED
     while not word and (os.name == "nt" or os.getppid() == parent):  # a parent that was killed says nothing
         time.sleep(0.005)
         word = next((name for name in (SAMPLED, UNSEEN) if os.path.exists(os.path.join(folder, name))), "")
