@@ -28,8 +28,8 @@ class LayerwiseOptimizer(Optimizer):
         if decoupled: theta.mul_(1 - lr * weight_decay)  # fmt: skip
         return g
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         for p, state in self.state.items():  # also where the state was saved on another device
             state.update({name: state[name].to(p.device) for name in self.exact_numbers if name in state})
 
