@@ -44,7 +44,7 @@ class LAMB(LayerwiseOptimizer):
 
     def add_param_group(self, param_group):
         """Like torch's method, but the norm of all gradients is one, so a group cannot treat it in a way of its own."""
-        of_all = self.param_groups[0] if self.param_groups else self.defaults
+        of_all = self.param_groups[0] if self.param_groups else self.defaults  # a loaded file may have changed them
         for name in OF_ALL_GROUPS if isinstance(param_group, dict) else ():
             if param_group.setdefault(name, of_all[name]) != of_all[name]:
                 raise ValueError(f"{name} belongs to all groups together: give it to {type(self).__name__} itself")

@@ -98,9 +98,10 @@ def _changed(code: str) -> list[str]:
 
 def _summary(symbol: str, name: str, value: torch.Tensor) -> str:
     """`m = exp_avg (300, 784) float32: 0.01, -0.2, …; norm 3.1`: short for any size."""
-    value = value.detach()
-    first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
-    dtype = str(value.dtype).removeprefix("torch.")
-    norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
+    value, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
     label = name if symbol == "theta" else f"{symbol} = {name}"
+    if value.is_meta:
+        return f"{label} {tuple(value.shape)} {dtype}, on the device meta"
+    first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
+    norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
     return f"{label} {tuple(value.shape)} {dtype}: {first}; norm {norm:.3g}"
