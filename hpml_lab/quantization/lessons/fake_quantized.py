@@ -47,6 +47,13 @@ class FakeQuantized(nn.Module):
             self._follow(x.detach())
         return torch.func.functional_call(self.layer, {"weight": self.rounded_weight()}, self.rounded_input(x))
 
+    def get_extra_state(self) -> torch.Tensor:
+        """What state_dict has besides, so that a calibrated net is one again when it is loaded."""
+        return torch.tensor(self.observing)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.observing = bool(state)
+
     def rounded_weight(self) -> torch.Tensor:
         """The weights as the layer computes with them: at most 2^bits different values for each scale."""
         axis = 0 if self.per_channel else None
