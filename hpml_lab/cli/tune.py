@@ -29,8 +29,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "target",
         metavar="MODULE:FUNCTION",
-        help="a function without arguments that returns a Dataset or a DataLoader, or a tuple of them, such as one to train "
-        "and one to test, of which the first is taken; its module is looked for in the current folder first",
+        help="a function without arguments that returns a Dataset or a DataLoader, or a tuple, list or dictionary of them, "
+        "such as one to train and one to test, of which the first is taken; its module is looked for here first",
     )
     parser.add_argument("--batch-size", type=COUNT, metavar="N", help=f"default: the loader's; {BATCH_SIZE} for a Dataset")
     parser.add_argument(
@@ -91,8 +91,9 @@ def _tune(chosen: argparse.Namespace, module: str, function: str) -> int:
     from hpml_lab.loading.tools.tuner import is_data
     from hpml_lab.loading.tools.tuner import tune as find_settings
 
-    if isinstance(data, tuple) and data and isinstance(data[0], Dataset | DataLoader):
-        data = data[0]
+    several = list(data.values()) if isinstance(data, dict) else data
+    if isinstance(several, tuple | list) and several and isinstance(several[0], Dataset | DataLoader):
+        data = several[0]
     is_loader = isinstance(data, DataLoader)
     if not is_data(data):
         raise LabError(f"{chosen.target} returned a {type(data).__name__}.", "Return a Dataset or a DataLoader.")
@@ -158,5 +159,5 @@ def _found(module: str, function: str) -> Callable[[], Any]:
     for name in function.split("."):
         found = getattr(found, name, None)
     if not callable(found):
-        raise LabError(f"the module {module!r} has no function {function!r}.", EXAMPLE)
+        raise LabError(f"the module {module!r} ({sys.argv[0]}) has no function {function!r}.", EXAMPLE)
     return found

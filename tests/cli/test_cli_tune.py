@@ -1,5 +1,6 @@
 """`hpml-lab tune`: on code that is not ours, in the current folder; errors, exit codes and Ctrl-C pass through."""
 
+import json
 import os
 import signal
 import subprocess
@@ -45,6 +46,14 @@ def make_loader():
 
 def make_both():
     return make_loader(), Breaks(0.0)  # to train and to test
+
+
+def make_list():
+    return [make_loader(), Breaks(0.0)]
+
+
+def make_dictionary():
+    return {"train": make_loader(), "test": Breaks(0.0)}
 
 
 def broken():
@@ -138,7 +147,7 @@ def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
     assert last.startswith("DataLoader(dataset, batch_size=8, num_workers=")
 
 
-@pytest.mark.parametrize("target", ["train:make_loader", "train:make_both"])
+@pytest.mark.parametrize("target", ["train:make_loader", "train:make_both", "train:make_list", "train:make_dictionary"])
 def test_a_loader_keeps_its_batch_size_and_of_several_the_first_is_tuned(tune_here, target):
     code, printed, errors = tune_here(target, "--max-workers", "0")
     assert code == 0, errors
@@ -158,7 +167,8 @@ def test_a_batch_size_of_0_is_not_taken_for_none(tune_here, target):
         ("train:broken", 1, "RuntimeError: no such file on this disk"),
         ("wrong:make", 1, "No module named 'nothing_of_this_name'"),
         ("train:leaves", 7, ""),
-        ("train:nothing", 2, "the module 'train' has no function 'nothing'"),
+        ("train:nothing", 2, "train.py) has no function 'nothing'"),
+        ("json:make", 2, f"the module 'json' ({json.__file__}) has no function 'make'"),
         ("train:number", 2, "returned a int"),
         ("os:getcwd", 2, "os:getcwd returned a str"),
         ("elsewhere:make", 2, "no module is called 'elsewhere' here"),

@@ -19,6 +19,7 @@ import torch
 
 from hpml_lab.core.system import children
 from hpml_lab.core.system.children import child_process, run_in_child, run_in_children, shield_children_from_sigint
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 
 METHODS = ("fork", "spawn", "forkserver")
@@ -92,6 +93,36 @@ def test_an_exception_is_told_with_its_traceback():
 def test_a_value_that_cannot_be_pickled_is_told_as_an_error():
     outcome = run_in_child(give_what_cannot_be_sent)
     assert outcome.how == "raised" and "pickle" in outcome.error
+
+
+@pytest.mark.parametrize("method", MOST_BY_NIGHT)
+def test_tensors_come_back_by_value_as_the_child_is_gone(method):
+    outcome = run_in_child(torch.ones, 3, method=method)
+    assert outcome.how == "returned" and torch.equal(outcome.value, torch.ones(3))
+
+
+def test_functions_without_a_name_of_their_own_reach_a_new_process():
+    factor = 3
+    assert run_in_child(lambda number: factor * number, 2, method="forkserver").value == 6
+
+
+def test_functions_of_a_program_without_a_file_reach_a_new_process():
+    """A cell's function where autograd has threads, as after a backward pass on a GPU: then a child is no fork."""
+    program = """
+from functools import partial
+from hpml_lab.core.system import children
+children.has_autograd_threads = lambda: True
+factor = 3
+def times(number): return factor * number
+print(children.run_in_child(times, 2).value, children.run_in_child(partial(times, 4)).value)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert (done.stdout, done.stderr) == ("6 12\n", "")
+
+
+def test_an_argument_that_cannot_be_sent_to_a_new_process_is_a_clear_error():
+    with pytest.raises(LabError, match="its arguments cannot be sent to another process .*lock.* in the function"):
+        run_in_child(ignore, threading.Lock(), method="forkserver")
 
 
 def test_a_signal_is_told_by_its_number():

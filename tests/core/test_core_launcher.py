@@ -11,6 +11,7 @@ import threading
 import time
 from queue import Empty
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -77,6 +78,10 @@ def test_results_of_any_kind_and_size_come_back():
     large = launch(lambda: [torch.full((2_000_000,), float(rank())), Point(rank()), None, "text"], ranks=2)
     assert [(r[0].sum().item(), r[1].x, r[2:]) for r in large] == [(0.0, 0, [None, "text"]), (2e6, 1, [None, "text"])]
     assert isinstance(large[0][1], Point)
+
+
+def test_numbers_of_numpy_and_deadlines_of_any_size_are_numbers():
+    assert launch(rank, ranks=np.int64(2), deadline_seconds=1e9) == [0, 1]
 
 
 def gradients_after_parallel_work():

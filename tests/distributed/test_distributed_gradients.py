@@ -220,6 +220,12 @@ def without_numbers():
     OverlappingDDP(nn.Linear(3, 2, device="meta"))
 
 
+def expanded():
+    net = nn.Linear(3, 2)
+    net.register_buffer("mask", torch.ones(1).expand(4))
+    OverlappingDDP(net)
+
+
 def outside_a_group():
     dist.destroy_process_group()
     OverlappingDDP(nn.Linear(3, 2))
@@ -232,6 +238,7 @@ def outside_a_group():
         (other_buffer, "Rank 1 has other parameters or buffers than rank 0, from table on"),
         (lazy, "weight has no shape yet. Give the network an input first"),
         (without_numbers, "weight has no numbers: it is on the device meta"),
+        (expanded, r"mask is expanded: some of its elements share memory. Use .clone\(\) where it is made"),
         (outside_a_group, "There is no process group. Call this on ranks"),
     ],
 )

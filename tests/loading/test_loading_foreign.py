@@ -18,7 +18,7 @@ import torch
 from timm.data.loader import MultiEpochsDataLoader
 from torch._utils import ExceptionWrapper
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, default_collate
-from torch.utils.data._utils.fetch import _MapDatasetFetcher
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from hpml_lab.core.system.children import run_in_child
@@ -110,6 +110,14 @@ def test_each_kind_gives_its_batches_and_is_left_as_it_was(kind, workers):
         except StopAsyncIteration:
             pass
         assert own(loader) == before
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_that_are_asked_for_after_the_block_are_an_error_and_not_the_end(workers):
+    with with_deadline(DataLoader(KnownCost(20), 4, num_workers=workers)) as batches:
+        next(batches)
+    with pytest.raises(LabError, match="its block was left"):
+        next(batches)
 
 
 def fault_of(kind, fault, workers, deadline):
@@ -260,17 +268,19 @@ class Stream(IterableDataset):
         return iter(torch.arange(8.0).reshape(8, 1))
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_end_of_a_stream_is_an_end_and_a_stop_iteration_of_its_collate_fn_is_none(workers):
+def test_the_end_of_a_stream_is_an_end_and_a_stop_iteration_of_its_collate_fn_is_none(workers, way):
     seen = []
-    through_deadline(DataLoader(Stream(), 4, num_workers=workers), seen)
+    WAYS[way](DataLoader(Stream(), 4, num_workers=workers), seen)
     assert len(seen) == 2
     with pytest.raises(LabError, match=r"raised StopIteration at batch 1\."):
-        through_deadline(DataLoader(Stream(), 4, num_workers=workers, collate_fn=stops_at_4), seen)
+        WAYS[way](DataLoader(Stream(), 4, num_workers=workers, collate_fn=stops_at_4), seen)
+    assert len(seen) == 3
 
 
 def test_a_fetch_that_lets_a_stop_iteration_out_is_an_error_and_torch_is_as_before():
-    before = _MapDatasetFetcher.fetch, ExceptionWrapper.reraise
+    before = _MapDatasetFetcher.fetch, _IterableDatasetFetcher.fetch, ExceptionWrapper.reraise
     got = []
     with pytest.raises(LabError, match=r"^The data set raised StopIteration at batch 2\."):
         for batch in ThreadPrefetcher(range(9), lambda number: number if number < 2 else next(iter([])), threads=2):
@@ -278,7 +288,7 @@ def test_a_fetch_that_lets_a_stop_iteration_out_is_an_error_and_torch_is_as_befo
     with pytest.raises(LabError, match=r"at batch 1\."):
         got.extend(map(len, ThreadPrefetcher(BatchSampler(BadSampler(), 4, False), Fetch(KnownCost(16)), threads=2)))
     assert got == [0, 1, 2]
-    assert (_MapDatasetFetcher.fetch, ExceptionWrapper.reraise) == before
+    assert (_MapDatasetFetcher.fetch, _IterableDatasetFetcher.fetch, ExceptionWrapper.reraise) == before
 
 
 def test_a_batch_that_was_loaded_is_given_though_the_next_one_fails():

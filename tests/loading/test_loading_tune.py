@@ -535,7 +535,8 @@ def test_a_setting_that_does_not_fit_is_a_row_and_what_worked_is_kept(fault, why
     tuned = tune(OnlyAlone(fault), 4, max_workers=4, budget_seconds=300, deadline_seconds=120)
     assert tuned.options == {"num_workers": 0} and [trial.workers for trial in tuned.trials] == [0, 1]
     assert re.fullmatch(rf"num_workers=1 did not fit: {why} at batch 0", tuned.reason), tuned
-    assert re.search(rf"^num_workers=1.* did not fit: {why} at batch 0\. +– +– +–$", str(tuned), re.MULTILINE), "no figures"
+    assert re.search(r"^num_workers=1, \S+ \S+ did not fit +– +– +–$", str(tuned), re.MULTILINE), "no figures"
+    assert re.search(rf"^num_workers=1.* did not fit: {why} at batch 0\.\Z", str(tuned), re.MULTILINE), "once, below the table"
 
 
 def test_below_a_setting_that_does_not_fit_the_search_goes_on(monkeypatch):

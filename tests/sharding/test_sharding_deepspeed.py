@@ -196,14 +196,24 @@ AUTO = {
         name: changed(LECTURE_JSON, scheduler={"params": {name: "auto"}})
         for name in ("warmup_min_lr", "warmup_max_lr", "warmup_num_steps")
     },
-    **{name: {"train_batch_size": 4, name: {"enabled": "auto"}} for name in ("fp16", "bf16", "torch_autocast")},
+    **{name: {"train_batch_size": 4, name: {"enabled": "auto"}} for name in ("fp16", "bf16", "torch_autocast", "amp")},
+    "optimizer": {"train_batch_size": 4, "optimizer": "auto"},
+    "warmup_type": changed(LECTURE_JSON, scheduler={"params": {"warmup_type": "auto"}}),
+    "torch_adam": changed(LECTURE_JSON, optimizer={"params": {"torch_adam": "auto"}}),
+    "reduce_bucket_size": {"train_batch_size": 4, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}},
 }
 
 
 @pytest.mark.parametrize("name", AUTO)
 def test_what_a_trainer_would_fill_in_is_named_and_never_guessed(name):
-    with pytest.raises(LabError, match=rf"'{name}' is .?auto.* \"auto\" is for a trainer to fill in: give "):
+    with pytest.raises(LabError, match=rf"{name}\S*' is \"auto\".* \"auto\" is for a trainer to fill in: give "):
         meaning_of(AUTO[name])
+
+
+@pytest.mark.parametrize("given, read", [(1000, "1000"), (1e3, "1000"), (10.5, "10.5"), (0, "2")])
+def test_the_steps_of_a_warm_up_are_shown_as_they_count(given, read):
+    meant = meaning_of(changed(LECTURE_JSON, scheduler={"params": {"warmup_num_steps": given}}))
+    assert str(meant.warm_up) == f"(0.0, 0.001, {read}, 'log')"
 
 
 @pytest.mark.parametrize("ranks", [0, -1, "2", 2.0, True])

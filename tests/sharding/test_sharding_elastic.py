@@ -82,9 +82,22 @@ def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_sav
     snapshots = Snapshots(tmp_path)
     for step in (10, 15):
         snapshots.save(step, state(step)).write_bytes(b"no")
-    for step in (5, 8):
+    for step, files in ((5, 1), (8, 2)):
         snapshots.save(step, state(step))
-        assert snapshots.newest().step == step and len(list(tmp_path.iterdir())) == 2
+        assert snapshots.newest().step == step and len(snapshots.files()) == files
+    assert sorted(path.name[:10] for path in tmp_path.glob("*.later")) == ["step000010", "step000015"], "nothing is lost"
+
+
+def test_after_a_rollback_the_snapshot_that_was_saved_last_is_read_and_the_one_before_it_stays(tmp_path):
+    snapshots = Snapshots(tmp_path, keep=3)
+    for step in (10, 20, 30):
+        snapshots.save(step, state(step))
+    path = snapshots.save(np.int64(15), state(15))  # training went on from step 10
+    assert [file.name[:10] for file in snapshots.files()] == ["step000015", "step000010"]
+    assert snapshots.newest().step == 15
+    assert {path.name[:10] for path in tmp_path.glob("*.later")} == {"step000020", "step000030"}, "of another run, perhaps"
+    path.write_bytes(b"no")
+    assert snapshots.newest().step == 10
 
 
 def test_no_whole_snapshot_is_none(tmp_path):

@@ -71,6 +71,19 @@ def test_the_ranks_share_each_batch_and_an_epoch_shows_each_sample_once():
     assert [sorted(batch) for batch in launch(parts_of_batches, 0, 24, ranks=1)[0]] == batches, "on any number of ranks"
 
 
+def parts_of_many(first, last):
+    return list(train.batches(10**10, 8, first, last))
+
+
+def test_the_ranks_share_a_batch_of_more_samples_than_a_list_could_hold():
+    parts = launch(parts_of_many, 0, 4)
+    batches = [{*a, *b} for a, b in zip(*parts, strict=True)]
+    assert [len(batch) for batch in batches] == [8] * 4 and len(set.union(*batches)) == 32
+    assert max(set.union(*batches)) >= 1 << 31, "from all of them"
+    assert launch(parts_of_many, 2, 4) == [part[2:] for part in parts], "a resumed run draws the same"
+    assert [set(batch) for batch in launch(parts_of_many, 0, 4, ranks=1)[0]] == batches, "on any number of ranks"
+
+
 def test_two_ranks_train_as_one_process(whole, tmp_path):
     assert close(run(tmp_path, ranks=1), whole[1])
 
@@ -136,7 +149,16 @@ def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_sav
     for file in tmp_path.glob("step-*/state.pt"):
         file.write_bytes(b"no")
     run(tmp_path, steps=2, ranks=1)
-    assert snapshots(tmp_path) == ["step-00000002", "step-00000008"] and train.is_whole(tmp_path / "step-00000002")
+    assert snapshots(tmp_path) == ["step-00000002"] and train.is_whole(tmp_path / "step-00000002")
+
+
+def test_of_two_whole_snapshots_neither_is_given_up_for_a_damaged_one(tmp_path):
+    run(tmp_path, steps=8, ranks=1)
+    (tmp_path / "step-00000008" / "state.pt").write_bytes(b"no")
+    (tmp_path / "step-00000001").write_text("a file of mine")
+    run(tmp_path, steps=6, ranks=1)  # goes on from step 4
+    assert snapshots(tmp_path) == ["step-00000001", "step-00000004", "step-00000006"]
+    assert all(map(train.is_whole, list(tmp_path.glob("step-0000000[46]"))))
 
 
 def killed_while_writing(folder):
@@ -494,7 +516,7 @@ def test_a_folder_that_cannot_be_used_is_one_clear_error(tmp_path, place):
 @pytest.mark.parametrize(
     "config, text",
     [
-        ({"train_batch_size": "auto"}, '"train_batch_size": "auto". "auto" is for a trainer to fill in: give a number'),
+        ({"train_batch_size": "auto"}, '"train_batch_size": "auto". "auto" is for a trainer to fill in: give the value'),
         ({"optimizer": {"params": {"betas": ["auto", 0.9]}}}, '"betas": ["auto". "auto" is for a trainer to fill in'),
         ({"fp16": {"enabled": "auto"}}, '"enabled": "auto"'),
         ({"train_batch_size": "32"}, '"train_batch_size": "32"'),
@@ -512,6 +534,19 @@ def test_a_setting_that_is_no_number_is_named(tmp_path, config, text):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(train.UserError, match=re.escape(text)):
         train.read_config(options(tmp_path, deepspeed_config=str(tmp_path / "config.json")), 2)
+
+
+def test_a_setting_that_is_null_is_one_that_is_left_out_and_a_mark_of_utf8_is_none(tmp_path):
+    config = {"train_batch_size": None, "gradient_accumulation_steps": None, "train_micro_batch_size_per_gpu": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8-sig")
+    read = train.read_config(options(tmp_path, deepspeed_config=str(tmp_path / "config.json")), 2)
+    assert (read["train_batch_size"], read["gradient_accumulation_steps"]) == (16, 1)
+
+
+def test_a_name_in_the_json_is_not_taken_for_a_number_in_quotes(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"tensorboard": {"enabled": True, "output_path": ".", "job_name": "-"}}))
+    config = train.read_config(options(tmp_path, deepspeed_config=str(tmp_path / "config.json")), 2)
+    assert config["tensorboard"]["output_path"] == "."
 
 
 def load_of_the_other_kind(folder):

@@ -319,6 +319,10 @@ def different_networks():
     FullyShardedDataParallel(nn.Linear(3, 2 + dist.get_rank()))
 
 
+def scripted():
+    FullyShardedDataParallel(torch.jit.script(nn.Linear(3, 2)))
+
+
 def different_parameters():
     ShardedOptimizer([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2 + dist.get_rank()))], torch.optim.SGD)
 
@@ -331,6 +335,7 @@ def lbfgs():
     "function, text",
     [
         (different_networks, "Rank 1 has other parameters or buffers than rank 0, from weight on"),
+        (scripted, "A scripted layer reads its parameters in C"),
         (different_parameters, "Rank 1 has other parameters or buffers than rank 0, from tensor 1 of a group on"),
         (lbfgs, "LBFGS searches along a line in all parameters"),
     ],

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -27,10 +28,12 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
+from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle, sendable
 from hpml_lab.core.system.shared_clock import CLOCK
 
 START_SECONDS = 120.0  # until a child runs its function: a new interpreter on a busy machine may import torch for a long time
 REST_SECONDS = 1.0  # how long a fork waits for this process's other threads to sleep
+LONGEST = 1e6  # seconds of one wait: the system takes no number of any size
 END_SECONDS = 10.0  # for a child that has sent its result and cleans up
 RUNNING = "running"  # the first message of a child of run_in_children
 
@@ -91,7 +94,16 @@ def child_process(
             if context.get_start_method() == "fork":
                 _let_threads_rest()
             child.called = CLOCK()
-            child.process.start()
+            try:
+                child.process.start()
+            except Exception as error:
+                if not failed_to_pickle(error):
+                    raise
+                raise cannot_be_sent(
+                    "The function or its arguments",
+                    error,
+                    "Hand over numbers, texts and names, and open files or locks in the function.",
+                ) from error
             child.started = CLOCK()
         there.close()
         yield child
@@ -196,7 +208,7 @@ def run_in_child(
 ) -> ChildOutcome:
     """Call `function(*arguments)` in a child process and report how it ended, after `deadline_seconds` at the latest.
 
-    function  a function of a module (a start method other than fork finds it by its name)
+    function  any function, also of a cell; what it returns is pickled and, but for a fork, its arguments are
     method    "fork", "spawn" or "forkserver"; None takes `default_method()`
     The deadline starts when the function is called: the start of an interpreter and its imports do not count. The child leads
     a process group; when it has ended, or has been killed, so has everything that it started.
@@ -212,10 +224,12 @@ def run_in_children(
 
     The deadline starts when all of them run. As soon as one raises, dies or hangs, the others are stopped.
     """
+    context = context or multiprocessing.get_context(method or default_method())
+    send = (lambda function: function) if context.get_start_method() == "fork" else sendable
     with contextlib.ExitStack() as started:
         children = {
-            name: started.enter_context(child_process(_report, *call, method=method, context=context, daemon=False))
-            for name, call in calls.items()
+            name: started.enter_context(child_process(_report, send(function), *arguments, context=context, daemon=False))
+            for name, (function, *arguments) in calls.items()
         }
         outcomes = _wait_for(children, deadline_seconds)
     return {name: replace(outcome, exitcode=children[name].exitcode) for name, outcome in outcomes.items()}
@@ -228,9 +242,9 @@ def _wait_for(children: dict[str, Child], deadline_seconds: float) -> dict[str, 
     outcomes: dict[str, ChildOutcome] = {}
     end = CLOCK() + START_SECONDS
     while waiting and all(outcome.how == "returned" for outcome in outcomes.values()):
-        ready = wait(list(waiting), max(0.0, end - CLOCK()))
+        ready = wait(list(waiting), min(max(0.0, end - CLOCK()), LONGEST))
         now = CLOCK()
-        if not ready:
+        if not ready and now >= end:
             break
         for connection in ready:
             name = waiting[connection]
@@ -241,8 +255,9 @@ def _wait_for(children: dict[str, Child], deadline_seconds: float) -> dict[str, 
                 continue
             del waiting[connection]
             process, since = children[name].process, running.get(name, children[name].called)
-            process.join(END_SECONDS if report else max(0.0, end - now))
-            how, value, error, trace = report or ("hung" if process.is_alive() else "died", None, "", "")
+            process.join(END_SECONDS if report else min(max(0.0, end - now), LONGEST))
+            nothing = ("hung" if process.is_alive() else "died", None, "", "")
+            how, value, error, trace = pickle.loads(report) if report else nothing
             outcomes[name] = ChildOutcome(how, value, error, trace, seconds=now - since)
     how = "hung" if all(outcome.how == "returned" for outcome in outcomes.values()) else "stopped"
     for name in waiting.values():
@@ -265,9 +280,10 @@ def _report(connection: Connection, function: Callable[..., Any], *arguments: An
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the child, not the caller
         report = ("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc())
     try:
-        connection.send(report)
+        sent = pickle.dumps(report)  # tensors by value: multiprocessing would share their memory, which ends with this process
     except Exception as error:  # a value that cannot be pickled
-        connection.send(("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc()))
+        sent = pickle.dumps(("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc()))
+    connection.send(sent)
     connection.close()
 
 

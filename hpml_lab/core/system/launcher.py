@@ -30,6 +30,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from numbers import Integral
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +41,7 @@ from torch import distributed as dist
 
 from hpml_lab.core.system.children import has_autograd_threads, run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.pickling import cannot_be_sent
 from hpml_lab.core.system.rank_errors import (
     RankError,
     is_echo,
@@ -49,7 +51,7 @@ from hpml_lab.core.system.rank_errors import (
     note_thread,
     raise_first_failure,
 )
-from hpml_lab.core.system.workers import cannot_be_sent, require_seconds
+from hpml_lab.core.system.workers import require_seconds
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
 ECHO_SECONDS = 0.3  # a rank that lost its connection reports so after this time: the end of the other rank comes first
@@ -115,7 +117,7 @@ def _context(method: str) -> Any:
 def _check(function: Callable[..., Any], arguments: tuple, ranks: int, device: str, method: str) -> None:
     if not callable(function):
         raise LabError(f"{function!r} cannot be called.", "Hand over the function itself, then its arguments.")
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     if device not in ("cpu", "cuda"):
         raise LabError(f"{device!r} is not a device for ranks.", 'Use "cpu" (gloo) or "cuda" (NCCL).')

@@ -35,6 +35,10 @@ def check_same_on_all_ranks(tensors: Iterable[tuple[str, torch.Tensor]]) -> None
             )
         if tensor.is_meta:
             raise LabError(f"{name} has no numbers: it is on the device meta.", 'Call module.to_empty(device="cpu") first.')
+        if tensor.layout is torch.strided and 0 in [
+            stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
+        ]:
+            raise LabError(f"{name} is expanded: some of its elements share memory.", "Use .clone() where it is made.")
 
 
 def _described(tensor: torch.Tensor) -> tuple:

@@ -10,10 +10,8 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from multiprocessing import reduction
 from numbers import Real
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 from hpml_lab.core.system.children import suppress_fork_warning
@@ -33,17 +31,6 @@ def require_seconds(name: str, seconds: Any) -> float:
             if 0 < (number := float(seconds)) < math.inf:
                 return number
     raise LabError(f"{name}={seconds!r} is not a time.", "Use a number of seconds above 0.")
-
-
-def failed_to_pickle(error: BaseException) -> bool:
-    """Whether an error was raised while multiprocessing pickled what a new process is to get."""
-    passed = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
-    return reduction.dump.__code__ in passed and not isinstance(error, OSError | MemoryError)
-
-
-def cannot_be_sent(what: str, error: BaseException, fix: str) -> LabError:
-    """The LabError for what cannot be pickled, and so does not reach another process."""
-    return LabError(f"{what} cannot be sent to another process ({type(error).__name__}: {error}).", fix)
 
 
 def sleep_until(moment: float) -> None:

@@ -61,7 +61,7 @@ class ThreadPrefetcher:
 
     def _loads(self, pool: ThreadPoolExecutor) -> Iterator[Future]:
         """One load after the other, begun in a thread when it is asked for."""
-        items = iter(self.batches)
+        items = load_batch(0, iter, self.batches)
         if self.fetch is None:
             for number in count():
                 yield pool.submit(load_batch, number, next, items, _END)
@@ -101,7 +101,7 @@ class DevicePrefetcher:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Any]:
-        batches, numbers = iter(self.batches), count()
+        batches, numbers = load_batch(0, iter, self.batches), count()
         upcoming = self._copy(batches, next(numbers))
         while upcoming is not _END:
             batch = self._arrived(upcoming)

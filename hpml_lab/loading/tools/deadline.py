@@ -23,11 +23,10 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, _utils, get_worker_info
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import (
     allow_oversubscription,
-    cannot_be_sent,
-    failed_to_pickle,
     needs_shared_memory,
     require_seconds,
     shutdown_workers,
@@ -138,7 +137,7 @@ class _Epoch:
         self.loader, self.deadline_seconds = loader, deadline_seconds
         self.iterator: Any = None
         self.notes: _Notes | None = None
-        self.number, self.counted = -1, True
+        self.number, self.counted, self.over = -1, True, False
         self.failed: BaseException | None = None  # what was wrong with the loader, whatever the block made of it
         self.own = vars(loader)
         if "collate_fn" not in self.own:  # a wrapper, which shows the attributes of the loader that it has
@@ -168,6 +167,8 @@ class _Epoch:
     def batches(self) -> Iterator[Any]:
         while True:
             self.number += 1
+            if self.over:
+                raise LabError("This epoch is over: its block was left, and its workers have ended.", "Loop in the block.")
             try:
                 with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext(), faults_are_errors():
                     batch = next(self.iterator)
@@ -188,6 +189,7 @@ class _Epoch:
 
     def end(self, fault: BaseException | None) -> None:
         """End what was started. Workers that the loader had before are its own, and those that it keeps if all went well."""
+        self.over = True
         persistent, fault = getattr(self.loader, "persistent_workers", False), self.failed or fault
         if fault is None and persistent:
             return

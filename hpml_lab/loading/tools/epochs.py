@@ -131,7 +131,7 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
     spans: list[Span] = []
     known: set[str] = set()
     wall = CLOCK()
-    iterator = iter(batches)
+    iterator = load_batch(0, iter, batches)
     now = CLOCK()
     parts["start-up"] = now - wall
     try:

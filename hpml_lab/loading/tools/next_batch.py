@@ -1,18 +1,19 @@
 """A batch is loaded, and a StopIteration of its data set is an error: to a loop it would be the end of the epoch.
 
 `next` reports the end by StopIteration, and a data set that reads from an iterator of its own may let one out by mistake. Who
-loops over the loader, such as a generator in it, cannot tell them apart. So the two functions of torch through which the errors
-of a data set come, in this process and from a worker, are replaced while a batch is being loaded.
+loops over the loader, such as a generator in it, cannot tell them apart. So torch's own functions through which the errors of
+a data set come, in this process and from a worker, are replaced while a batch is being loaded.
 """
 
 import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data._utils.fetch import _MapDatasetFetcher
+from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from hpml_lab.core.system.errors import LabError
 
@@ -28,14 +29,24 @@ class StoppedError(RuntimeError):
 
 
 class _Torch:
-    """torch's two functions, and how many threads load a batch now."""
+    """torch's functions, and how many threads load a batch now."""
 
-    fetch, reraise = _MapDatasetFetcher.fetch, ExceptionWrapper.reraise
+    fetch, reraise, next_of_stream = _MapDatasetFetcher.fetch, ExceptionWrapper.reraise, _IterableDatasetFetcher.fetch
     lock, loading = threading.Lock(), 0
 
 
 def _fetch(fetcher: Any, indices: Any) -> Any:
     return stop_is_an_error(_Torch.fetch, fetcher, indices)
+
+
+def _next_of_stream(fetcher: Any, indices: Any) -> Any:
+    """The end of the data set's iterator is an end; a StopIteration of its collate_fn is none."""
+    collate = fetcher.collate_fn
+    fetcher.collate_fn = partial(stop_is_an_error, collate)
+    try:
+        return _Torch.next_of_stream(fetcher, indices)
+    finally:
+        fetcher.collate_fn = collate
 
 
 def _reraise(wrapped: ExceptionWrapper) -> None:
@@ -59,10 +70,13 @@ def stop_is_an_error(load: Callable[..., Any], *arguments: Any) -> Any:
 
 @contextlib.contextmanager
 def faults_are_errors() -> Iterator[None]:
-    """In the block, what a map-style data set raises comes out of its loader, be it a StopIteration or an ExceptionGroup."""
+    """In the block, what a data set raises comes out of its loader, be it a StopIteration or an ExceptionGroup.
+
+    Workers that are forked in the block do the same for as long as they run.
+    """
     with _Torch.lock:
         _Torch.loading += 1
-        _MapDatasetFetcher.fetch, ExceptionWrapper.reraise = _fetch, _reraise
+        _MapDatasetFetcher.fetch, ExceptionWrapper.reraise, _IterableDatasetFetcher.fetch = _fetch, _reraise, _next_of_stream
     try:
         yield
     finally:
@@ -70,12 +84,14 @@ def faults_are_errors() -> Iterator[None]:
             _Torch.loading -= 1
             if not _Torch.loading:
                 _MapDatasetFetcher.fetch, ExceptionWrapper.reraise = _Torch.fetch, _Torch.reraise
+                _IterableDatasetFetcher.fetch = _Torch.next_of_stream
 
 
 def load_batch(number: int, load: Callable[..., Any], *arguments: Any) -> Any:
     """`load(*arguments)`, which loads batch `number`. A StopIteration from it, such as a data set's, is a LabError.
 
-    The next batch of an iterator is load_batch(number, next, iterator, END): its own end gives END.
+    The next batch of an iterator is load_batch(number, next, iterator, END): its own end gives END. load_batch(0, iter, loader)
+    makes the iterator, and its workers.
     """
     try:
         with faults_are_errors():

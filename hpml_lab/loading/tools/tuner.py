@@ -81,8 +81,13 @@ class Tuned:
     def _row(self, trial: LoaderTrial) -> TrialRow:
         setting = named(trial.options)
         if trial.failure:
-            return TrialRow(f"{setting} did not fit: {trial.failure}", None, None, None)
+            return TrialRow(f"{setting} did not fit", None, None, None)
         return TrialRow(setting, trial.start_up, trial.steady * 1e3, trial.epoch(self.batches, self.epochs))
+
+    @property
+    def failures(self) -> list[str]:
+        """Why settings did not fit, one text each: in the table it would make all rows as wide."""
+        return [*{f"{named(trial.options)} did not fit: {trial.failure}": None for trial in self.trials if trial.failure}]
 
     @property
     def effect(self) -> str:
@@ -104,7 +109,7 @@ class Tuned:
     def __str__(self) -> str:
         table = self.table
         lines = [f"{named(self.options)}: {self.gain}; {self.reason}.", self.effect, table.title]
-        return "\n".join([*filter(None, lines), table_text(list(table.columns.values()), table.cells())])
+        return "\n".join([*filter(None, lines), table_text(list(table.columns.values()), table.cells()), *self.failures])
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -117,6 +122,7 @@ class Tuned:
         return (
             f"<p><b>{named(self.options)}</b>: {html.escape(f'{self.gain}; {self.reason}. {self.effect}')}</p>"
             f"{table_html(list(table.columns.values()), table.cells())}"
+            + "".join(f"<p>{html.escape(failure)}</p>" for failure in self.failures)
         )
 
 

@@ -77,7 +77,8 @@ class FullyShardedDataParallel(nn.Module):
     modules        types of the layers whose parameters are cut, such as (nn.Linear, nn.Embedding); None: all. The others' stay
                    whole on every rank, in their own dtype, and get the mean of the ranks' gradients
     Every rank runs the same layers in the same order, because each layer's gather needs all ranks. Parameters may be frozen and
-    unfrozen later; one that is added, replaced or converted later is an error.
+    unfrozen later; one that is added, replaced or converted later is an error. A norm of the gradients, as in clip_grad_norm_,
+    is that of this rank's parts alone: the whole one is the root of all ranks' squares together.
     """
 
     def __init__(
@@ -88,6 +89,8 @@ class FullyShardedDataParallel(nn.Module):
         self._gathered: dict[int, tuple[TensorWeakRef, Shard]] = {}  # by address, while a whole parameter lives
         self._reductions: list[tuple[Shard, dist.Work, torch.Tensor]] = []
         chosen = [child for child in module.modules() if modules is None or isinstance(child, modules)]
+        if any(isinstance(child, torch.jit.ScriptModule) for child in chosen):
+            raise LabError("A scripted layer reads its parameters in C++, where they are not gathered.", "Give it unscripted.")
         cut = {parameter for child in chosen for parameter in child.parameters(recurse=False)}
         self._kept = [parameter for parameter in module.parameters() if parameter not in cut]
         check_same_on_all_ranks([*module.named_parameters(), *module.named_buffers()])

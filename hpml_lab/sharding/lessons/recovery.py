@@ -21,10 +21,12 @@ Rank r computes the shards r, r + N, r + 2N, …, each alone. The all-reduce onl
 import contextlib
 import hashlib
 import io
+import os
 import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -69,19 +71,23 @@ class Snapshots:
         return sorted(found, key=lambda path: (_step(path), _written(path)), reverse=True)
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Write the state after `step`, completely or not at all, in place of one of the same step. One rank calls this.
+        """Write the state after `step`, completely or not at all. One rank calls this.
 
+        Another snapshot of the same step goes. Those of later steps are damaged, or of a course of training that was taken
+        back, or of another run: they are set aside under a name with `.later` at its end.
         Raises LabError if `step` is not a whole number of at least 0, or the state holds other objects than newest() reads.
         """
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        if isinstance(step, bool) or not isinstance(step, Integral) or step < 0:
             raise LabError(f"step={step!r} is not a number of steps.", "Use a whole number of at least 0.")
         content = snapshot_bytes(state)
         path = atomic_write(self.folder / f"step{step:06d}-{_digest(content)}.pt", content)
-        others = [file for file in self.files() if file != path]
-        again, before = [file for file in others if _step(file) == step], [file for file in others if _step(file) != step]
-        for leftover in [*again, *before[self.keep - 1 :], *self.folder.glob(".step*.part")]:
+        for later in [file for file in self.files() if _step(file) > step]:
+            with contextlib.suppress(OSError):
+                os.replace(later, f"{later}.later")
+        before = [file for file in self.files() if _step(file) < step][: self.keep - 1]
+        for leftover in {*self.files(), *self.folder.glob(".step*.part")} - {path, *before}:
             with contextlib.suppress(OSError):  # a folder, which is not ours to remove
-                leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
+                leftover.unlink(missing_ok=True)  # also what a writer left that was killed
         return path
 
     def newest(self) -> Snapshot | None:

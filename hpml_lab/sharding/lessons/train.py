@@ -168,7 +168,9 @@ def batches(samples: int, batch: int, first: int, last: int) -> Iterator[list[in
         raise UserError(f"A batch of {batch} samples is more than the {samples} of the training set. Use a smaller --batch.")
     for step in range(first, last):
         epoch, position = divmod(step, samples // batch)
-        if step == first or position == 0:
+        if samples >= 1 << 30:  # their order would take 8 GiB on each rank: each step draws from all of them
+            order, position = torch.randint(samples, (batch,), generator=torch.Generator().manual_seed(step)), 0
+        elif step == first or position == 0:
             order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
         yield order[position * batch : (position + 1) * batch][dist.get_rank() :: dist.get_world_size()].tolist()
 
@@ -185,16 +187,16 @@ def seed(step: int) -> None:
 def save_snapshot(engine: Any, folder: Path, step: int) -> None:
     """Write a folder `step-…` whole or not at all, by writing it under another name first. Two are kept."""
     path, part = (folder / f"step-{step:08d}{end}" for end in ("", ".part"))
-    if dist.get_rank() == 0:
-        shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while it wrote
+    shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while it wrote
     dist.barrier()
     engine.save_checkpoint(str(folder), tag=part.name, save_latest=False)
     dist.barrier()  # each rank has written
     if dist.get_rank() == 0:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(part, path)
-        for old in [other for other in sorted(folder.glob(SNAPSHOTS)) if other != path][:-1]:  # later ones may be damaged
-            shutil.rmtree(old)
+        found = sorted(folder.glob(SNAPSHOTS))  # later ones are damaged: this run would have begun with one that is whole
+        for old in {*found} - {*found[: found.index(path) + 1][-2:]}:
+            shutil.rmtree(old, ignore_errors=True)  # a file of this name is not ours
 
 
 def load_snapshot(engine: Any, folder: Path) -> int:
@@ -243,9 +245,8 @@ def connect(device: torch.device) -> None:
 
 def leave(with_deepspeed: bool) -> None:
     """Leave the group when all ranks are done, before Python ends: threads of gloo that still run then abort the process."""
-    # They run while anything holds the group: an engine, or a default argument of a module imported after `connect`.
     dist.barrier()
-    gc.collect()  # parts of DeepSpeed's engine refer to each other
+    gc.collect()  # they run while anything holds the group: an engine, or a default argument of a module imported later
     (sys.modules["deepspeed.comm"] if with_deepspeed else dist).destroy_process_group()
 
 
@@ -253,17 +254,17 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
     """The JSON for DeepSpeed, in which the options stand for what it omits; without a JSON only the options."""
     path = options.deepspeed_config
     try:
-        text = Path(path).read_text(encoding="utf-8") if path else "{}"
-        config = {**json.loads(text)}
+        text = Path(path).read_text(encoding="utf-8-sig") if path else "{}"
+        config = {name: value for name, value in {**json.loads(text)}.items() if value is not None}
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
-    if wrong := re.search(r'"\w+"\s*:\s*\[?\s*"(auto|[-+\d.][-+\d.eE]*)"', text):
-        raise UserError(f'{path} has {wrong[0]}. "auto" is for a trainer to fill in: give a number, without quotes.')
+    if wrong := re.search(r'"\w+"\s*:\s*\[?\s*"(auto|[-+.]?\d[-+\d.eE]*)"', text):
+        raise UserError(f'{path} has {wrong[0]}. "auto" is for a trainer to fill in: give the value, a number without quotes.')
     for name in {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"} & config.keys():
-        if config[name] is not None and (type(config[name]) is not int or config[name] < 1):
+        if type(config[name]) is not int or config[name] < 1:
             raise UserError(f"{path} has {name} {json.dumps(config[name])}. Give a whole number of at least 1.")
     config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})
-    micro, batch = (config.get("train_micro_batch_size_per_gpu") or 0) * ranks, config.get("train_batch_size") or 0
+    micro, batch = config.get("train_micro_batch_size_per_gpu", 0) * ranks, config.get("train_batch_size", 0)
     parts = config.setdefault("gradient_accumulation_steps", micro and batch // micro or options.accumulate)
     batch = config.setdefault("train_batch_size", micro * parts or options.batch)
     if batch % (ranks * parts):
@@ -289,7 +290,7 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
     first = load_snapshot(engine, options.folder)
     log.info("%s, %d ranks on %s, from step %d", type(engine).__name__, ranks, device.type, first)
     loader = iter(DataLoader(train_set, batch_sampler=batches(len(train_set), batch, first, options.steps)))
-    received: list[int] = []
+    received, code = list[int](), 0
     signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     for step in range(first + 1, options.steps + 1):
         seed(step)
@@ -305,7 +306,6 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
             code = 128 + signal.SIGTERM
             break
     else:
-        code = 0
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is lost any more
         score, weights = evaluate(engine, test_set, batch // ranks // parts, device), all_weights(engine)
         if rank == 0:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite, log
+from numbers import Integral
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
@@ -50,7 +51,7 @@ class Hyperparameters:
     weight_decay: float
     clip_norm: float
     dtype: str
-    warm_up: tuple[float, float, int, str] | None
+    warm_up: tuple[float, float, float, str] | None
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0.
@@ -69,7 +70,8 @@ class Hyperparameters:
 def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparameters:
     """Read a JSON, as text or as a dictionary. LabError for one that DeepSpeed refuses, or that this function cannot read."""
     config = _dictionary(config)
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+    _require_no_auto(config)
+    if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     batch, parts = _batch(config, ranks)
     optimizer = _block(config, "optimizer")
@@ -120,6 +122,18 @@ def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
     return dict(config)
 
 
+def _require_no_auto(value: Any, place: str = "") -> None:
+    """Raise WrongType if a setting anywhere is "auto", which a trainer, such as Hugging Face's, would replace."""
+    if isinstance(value, str) and value == "auto":
+        raise WrongType(f'{place!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give the value itself.')
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _require_no_auto(part, f"{place}.{name}".lstrip("."))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _require_no_auto(part, place)
+
+
 def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     block = config.get(name) or {}
     if not isinstance(block, Mapping):
@@ -130,8 +144,6 @@ def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _number(block: Mapping[str, Any], name: str, default: Any, whole: bool = False) -> Any:
     """A setting that has to be a number; `whole`: and an integer."""
     value = block.get(name, default)
-    if value == "auto":
-        raise WrongType(f'{name!r} is "auto" in this JSON.', '"auto" is for a trainer to fill in: give a number.')
     # As a float false is 0.0, which DeepSpeed accepts, too.
     if (whole and isinstance(value, bool)) or not isinstance(value, int if whole else int | float) or not isfinite(value):
         kind = "a whole number" if whole else "a number"
@@ -141,8 +153,6 @@ def _number(block: Mapping[str, Any], name: str, default: Any, whole: bool = Fal
 
 def _betas(params: Mapping[str, Any]) -> tuple[float, ...]:
     betas = params.get("betas", (0.9, 0.999))
-    if isinstance(betas, str):
-        _number(params, "betas", None)
     if not isinstance(betas, list | tuple) or len(betas) != 2:
         raise WrongType(f"'betas' is {betas!r} in this JSON, not two numbers.", "Give a list, such as [0.9, 0.999].")
     return tuple(_number({"betas": beta}, "betas", None) for beta in betas)
@@ -151,8 +161,7 @@ def _betas(params: Mapping[str, Any]) -> tuple[float, ...]:
 def _enabled(config: Mapping[str, Any], name: str) -> bool:
     enabled = _block(config, name).get("enabled", False)
     if not isinstance(enabled, bool):
-        fix = '"auto" is for a trainer to fill in: give' if enabled == "auto" else "Give"
-        raise WrongType(f"'enabled' of {name!r} is {enabled!r} in this JSON.", f"{fix} true or false, without quotes.")
+        raise WrongType(f"'enabled' of {name!r} is {enabled!r} in this JSON.", "Give true or false, without quotes.")
     return enabled
 
 
@@ -179,7 +188,7 @@ def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     return batch, parts
 
 
-def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, str] | None:
+def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, float, str] | None:
     scheduler = _block(config, "scheduler")
     if not scheduler.get("type"):
         return None
@@ -188,5 +197,5 @@ def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, s
     params = _block(scheduler, "params")
     high = lr if params.get("warmup_max_lr") is None else _number(params, "warmup_max_lr", lr)
     kind = "linear" if params.get("warmup_type") == "linear" else "log"
-    steps = max(2, _number(params, "warmup_num_steps", 1000))
-    return _number(params, "warmup_min_lr", 0.0), high, steps, kind
+    steps = max(2.0, _number(params, "warmup_num_steps", 1000))
+    return _number(params, "warmup_min_lr", 0.0), high, int(steps) if steps.is_integer() else steps, kind
