@@ -37,6 +37,12 @@ class Adagrad(Optimizer):
         value = complex(value, value) if theta.is_complex() else value
         return {"step": number(0.0), "sum": torch.full_like(theta, value, memory_format=torch.preserve_format)}
 
+    def share_memory(self) -> None:
+        """Let the processes that train the same parameters share the state, too (torch.optim.Adagrad.share_memory)."""
+        for state in self.state.values():
+            for value in state.values():
+                value.share_memory_()
+
     def _decayed(self, p, g, group):
         if g.is_sparse:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
