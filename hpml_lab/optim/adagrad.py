@@ -38,10 +38,9 @@ class Adagrad(Optimizer):
         return {"step": number(0.0), "sum": torch.full_like(theta, value, memory_format=torch.preserve_format)}
 
     def share_memory(self) -> None:
-        """Let the processes that train the same parameters share the state, too (torch.optim.Adagrad.share_memory)."""
+        """Let processes that train the same parameters share G; each counts its own steps (torch.optim.Adagrad.share_memory)."""
         for state in self.state.values():
-            for value in state.values():
-                value.share_memory_()
+            state["sum"].share_memory_()
 
     def _decayed(self, p, g, group):
         if g.is_sparse:

@@ -174,7 +174,7 @@ def in_shared_memory(make, base, option):
     walk(optimizer, params, 2, 1)
     if hasattr(optimizer, "share_memory"):  # Adagrad has it, whose state is there before the first step
         optimizer.share_memory()
-        assert all(value.is_shared() for state in optimizer.state.values() for value in state.values())
+        assert all(state["sum"].is_shared() for state in optimizer.state.values())
     for tensor in [*params, *(value for state in optimizer.state.values() for value in state.values())]:
         if isinstance(tensor, torch.Tensor):
             tensor.share_memory_()
