@@ -38,7 +38,7 @@ class Adagrad(Optimizer):
         return {"step": number(0.0), "sum": torch.full_like(theta, value, memory_format=torch.preserve_format)}
 
     def share_memory(self) -> None:
-        """Let processes that train the same parameters share G; each counts its own steps (torch.optim.Adagrad.share_memory)."""
+        """Let processes that train the same parameters share G; each counts its own steps, as in torch.optim.Adagrad."""
         for state in self.state.values():
             state["sum"].share_memory_()
 
