@@ -37,11 +37,15 @@ class Adagrad(Optimizer):
         value = complex(value, value) if theta.is_complex() else value
         return {"step": number(0.0), "sum": torch.full_like(theta, value, memory_format=torch.preserve_format)}
 
-    @staticmethod
-    def decay(theta, g, lr, weight_decay, decoupled):
-        if weight_decay and g.is_sparse:
+    def share_memory(self) -> None:
+        """Let processes that train the same parameters share G; each counts its own steps, as in torch.optim.Adagrad."""
+        for state in self.state.values():
+            state["sum"].share_memory_()
+
+    def _decayed(self, p, g, group):
+        if g.is_sparse:
             raise RuntimeError("weight_decay option is not compatible with sparse gradients")
-        return Optimizer.decay(theta, g, lr, weight_decay, decoupled)
+        return super()._decayed(p, g, group)
 
     @staticmethod
     def update(theta, g, G, *, t, lr, lr_decay, eps):

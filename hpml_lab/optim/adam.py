@@ -11,6 +11,7 @@ class Adam(Optimizer):
     """Adam (torch.optim.Adam), with AMSGrad, and with L2 or decoupled weight decay."""
 
     symbols = {"m": "exp_avg", "v": "exp_avg_sq", "v_max": "max_exp_avg_sq"}
+    started_by = {"max_exp_avg_sq": "amsgrad"}
 
     def __init__(
         self,

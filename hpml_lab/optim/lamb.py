@@ -8,6 +8,8 @@ from hpml_lab.optim.machinery.base import number, zeros
 from hpml_lab.optim.machinery.layerwise import LayerwiseOptimizer, layer_number, norm, trust_ratio
 from hpml_lab.optim.machinery.tensor_stand_ins import of_type
 
+OF_ALL_GROUPS = ("max_grad_norm", "pre_normalize")  # the norm of all gradients is one
+
 
 class LAMB(LayerwiseOptimizer):
     """LAMB; options choose among the forms that papers and libraries call by this name.
@@ -42,8 +44,9 @@ class LAMB(LayerwiseOptimizer):
 
     def add_param_group(self, param_group):
         """Like torch's method, but the norm of all gradients is one, so a group cannot treat it in a way of its own."""
-        for name in ("max_grad_norm", "pre_normalize") if isinstance(param_group, dict) else ():
-            if param_group.get(name, self.defaults[name]) != self.defaults[name]:
+        of_all = self.param_groups[0] if self.param_groups else self.defaults  # a loaded file may have changed them
+        for name in OF_ALL_GROUPS if isinstance(param_group, dict) else ():
+            if param_group.setdefault(name, of_all[name]) != of_all[name]:
                 raise ValueError(f"{name} belongs to all groups together: give it to {type(self).__name__} itself")
         super().add_param_group(param_group)
 
@@ -53,8 +56,11 @@ class LAMB(LayerwiseOptimizer):
 
     def before_updates(self):
         """The divisor of all gradients in this step, from the norm ‖G‖ of all of them together."""
-        self._divisor, largest = None, self.defaults["max_grad_norm"]
-        if self.defaults["pre_normalize"] or largest is not None:
+        self._divisor, options = None, {tuple(group[name] for name in OF_ALL_GROUPS) for group in self.param_groups}
+        if len(options) > 1:
+            raise ValueError(f"{' and '.join(OF_ALL_GROUPS)} belong to all groups together: set them to one value in each")
+        [(largest, pre_normalize)] = options
+        if pre_normalize or largest is not None:
             gradients = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
             if any(g.is_sparse for g in gradients):
                 raise RuntimeError(self._sparse_error_message())

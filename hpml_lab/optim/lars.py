@@ -16,6 +16,7 @@ class LARS(LayerwiseOptimizer):
 
     exact_numbers = ("trust_ratio",)
     symbols = {"r": "trust_ratio", "b": "momentum_buffer"}
+    started_by = {"momentum_buffer": "momentum"}
 
     def __init__(
         self,

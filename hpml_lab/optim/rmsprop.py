@@ -10,6 +10,7 @@ class RMSprop(Optimizer):
     """RMSprop (torch.optim.RMSprop), with momentum γ and the centred form; ρ is torch's `alpha`."""
 
     symbols = {"v": "square_avg", "b": "momentum_buffer", "g_mean": "grad_avg"}
+    started_by = {"momentum_buffer": "momentum", "grad_avg": "centered"}
 
     def __init__(
         self,

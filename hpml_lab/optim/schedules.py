@@ -40,7 +40,7 @@ def step_at(*fractions: float) -> Schedule:
 
 def milestones(fractions: Sequence[float], T: int) -> list[int]:
     """The steps at which these fractions of T steps have been taken."""
-    return [int(fraction * T) for fraction in fractions]
+    return [int(round(fraction * T, 6)) for fraction in fractions]  # 0.58 · 100 is 57.99999999999999
 
 
 def cosine(t: int, T: int) -> float:

@@ -7,7 +7,10 @@ from hpml_lab.optim.machinery.base import Optimizer
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum γ, dampening τ and Nesterov's look-ahead (torch.optim.SGD)."""
+    """Stochastic gradient descent with momentum γ, dampening τ and Nesterov's look-ahead (torch.optim.SGD).
+
+    With `differentiable=True` the derivative also passes through the first velocity, which torch.optim leaves out.
+    """
 
     symbols = {"b": "momentum_buffer"}
     takes_sparse = True

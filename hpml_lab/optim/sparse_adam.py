@@ -14,6 +14,7 @@ class SparseAdam(Optimizer):
 
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
     takes_sparse = True
+    plain_numbers = ("step",)
 
     def __init__(
         self,

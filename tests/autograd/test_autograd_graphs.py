@@ -97,3 +97,11 @@ def test_without_graphviz_asking_for_it_says_how_to_get_it(monkeypatch, residual
 def test_an_unknown_renderer_is_refused(residual):
     with pytest.raises(LabError, match="networkx or graphviz"):
         torch_graphs.model_figure(residual, "paint")
+
+
+def test_a_model_is_drawn_in_its_own_mode_and_a_wrong_call_says_why():
+    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU())
+    assert torch_graphs.model_graph(net.eval(), torch.zeros(1, 8)).graph.number_of_nodes() > 3
+    for inputs, problem in (((torch.zeros(2, 7),), "mat1 and mat2"), ((), "tensors"), (([0.0],), "tensors")):
+        with pytest.raises(LabError, match=problem):
+            torch_graphs.model_graph(net, *inputs)

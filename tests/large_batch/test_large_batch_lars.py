@@ -237,3 +237,11 @@ def judged(**changes):
 )
 def test_one_seed_is_enough_to_make_a_claim_fail(change, fail):
     assert judged(**change) == [number not in fail for number in range(2)]
+
+
+def test_the_papers_lars_moves_zeros_skips_what_has_no_gradient_and_calls_a_closure():
+    zero, unused, still = (torch.zeros(3, requires_grad=True) for _ in range(3))
+    zero.grad, still.grad = torch.ones(3), torch.zeros(3)
+    assert PaperLARS([zero, unused, still], lr=1.0).step(lambda: 5.0) == 5.0
+    assert (zero < 0).all() and not unused.any() and torch.equal(still, torch.zeros(3))
+    assert "r = η w" in repr(PaperLARS([zero]).explain())

@@ -470,3 +470,17 @@ def test_an_unknown_parameter_is_named():
     with pytest.raises(LabError, match="no parameter 1 in this LARS"):
         LARS([torch.ones(2, requires_grad=True)]).explain(1)
     assert AdamW.takes_lists and not LARS.takes_lists
+
+
+def test_matrices_and_the_rest_are_found_in_whatever_an_optimizer_takes():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
+    named = LARS(matrices_and_rest(net.named_parameters())).param_groups
+    assert [group["param_names"] for group in named] == [["0.weight", "2.weight"], ["0.bias", "1.weight", "1.bias", "2.bias"]]
+    layers = [{"params": net[0].parameters(), "lr": 0.5}, {"params": net[1].weight, "lr": 0.1}]
+    groups = LARS(matrices_and_rest(layers)).param_groups
+    assert [(len(group["params"]), group["lr"], group["always_adapt"]) for group in groups] == [
+        (1, 0.5, True),
+        (1, 0.5, False),
+        (1, 0.1, False),
+    ]
+    assert matrices_and_rest(net[0].weight) == [{"params": [net[0].weight]}]

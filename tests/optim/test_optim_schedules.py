@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_lab.optim.schedules import SCHEDULES, factor, multi_step, step_at, torch_scheduler
+from hpml_lab.optim.schedules import SCHEDULES, factor, milestones, multi_step, step_at, torch_scheduler
 
 
 def rates_by_torch(name, T, peak=0.3, **options):
@@ -38,3 +38,8 @@ def test_schedules_do_what_their_names_say():
     top = rates["one-cycle"].index(max(rates["one-cycle"]))
     assert max(rates["one-cycle"]) == pytest.approx(1.0) and 0.25 * T < top < 0.35 * T and rates["one-cycle"][-1] < 1e-4
     assert rates["warm-up"] == sorted(rates["warm-up"]) and rates["warm-up"].index(1.0) == T // 10 - 1
+
+
+@pytest.mark.parametrize("T", [100, 200, 1000])
+def test_a_milestone_in_per_cent_is_no_step_early(T):
+    assert milestones([k / 100 for k in range(1, 100)], T) == [k * T // 100 for k in range(1, 100)]

@@ -269,6 +269,19 @@ def test_mixed_skips_an_overflowing_seed_and_trains_the_other(digits):
     assert trainings.scale.tolist() == [2.0**39, 2.0**16] and trainings.skipped.tolist() == [1, 0]
 
 
+def test_the_batched_scaler_stays_at_the_largest_scale_as_torchs_does():
+    ours, parameter = recipes.BatchedScaler(1, CPU, 2.0**126, 1), torch.nn.Parameter(torch.ones(1))
+    torchs = torch.amp.GradScaler("cpu", init_scale=2.0**126, growth_interval=1)
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
+    for _ in range(4):
+        ours.update(torch.tensor([False]))
+        torchs.scale(torch.zeros(()))
+        parameter.grad = torch.zeros(1)
+        torchs.step(optimizer)
+        torchs.update()
+    assert ours.scale.item() == torchs.get_scale() == 2.0**127
+
+
 def test_the_batched_scaler_follows_torchs_rule():
     ours, parameter = recipes.BatchedScaler(1, CPU, 8.0, 3), torch.nn.Parameter(torch.ones(1))
     torchs = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)

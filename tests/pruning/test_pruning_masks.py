@@ -240,3 +240,12 @@ def test_pruned_weights_that_are_still_0_are_counted_by_their_reason():
     after[2] += torch.tensor([1.0, 1.0, 0.0])
     found = still_zero({"w": before}, {"w": after}, {"w": mask})
     assert found == {"dead_unit": 2, "zero_input": 2}
+
+
+def test_a_weight_that_two_layers_share_is_listed_and_pruned_once():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+    net[2].weight = net[0].weight
+    weights = masks.weights_of(net)
+    assert [*weights] == ["0.weight", "4.weight"]
+    masks.apply_masks(net, masks.global_masks(weights, 0.5))
+    assert sum(masks.zeros(weights).values()) == (64 + 32) // 2

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from hpml_lab import quantization
 from hpml_lab.core.experiment import Result
@@ -33,6 +34,7 @@ from hpml_lab.quantization.lessons.affine import affine_parameters, dequantize, 
 from hpml_lab.quantization.lessons.equalization import equalize_layers, equalizing_factors, ranges, scale_channels
 from hpml_lab.quantization.lessons.fake_quantized import FOLLOWED, FakeQuantized, calibrate, with_fake_quantization
 from hpml_lab.quantization.lessons.lenet import LabeledImages, LeNet
+from hpml_lab.quantization.tools.quantizers import LEGACY
 
 NEEDS_TORCHAO = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 
@@ -366,3 +368,45 @@ def test_the_test_images_come_from_all_parts_of_the_set():
     y = torch.arange(10)
     data = LabeledImages("x", torch.zeros(1, 1), torch.zeros(1), y[:, None], y)
     assert some_tests(data, 5).test_y.tolist() == [0, 2, 4, 6, 8] and len(some_tests(data, 100).test_y) == 10
+
+
+def test_a_calibrated_net_is_one_again_when_it_is_loaded():
+    net, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(64, 4)
+    saved = calibrate(with_fake_quantization(net, weight_bits=3, per_channel=True), x)
+    loaded = with_fake_quantization(net, weight_bits=3, per_channel=True).eval()
+    loaded.load_state_dict(saved.state_dict())
+    assert torch.equal(loaded(x), saved(x)) and not torch.equal(loaded(x), net(x))
+    before = copy.deepcopy(loaded.state_dict())
+    loaded(100 * x)
+    assert all(torch.equal(value, before[name]) for name, value in loaded.state_dict().items())
+    watching = with_fake_quantization(net)
+    loaded.load_state_dict(watching.state_dict())
+    assert all(layer.observing for layer in loaded.modules() if isinstance(layer, FakeQuantized))
+
+
+def test_a_net_whose_weights_are_computed_is_refused_with_what_to_do():
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    net(torch.ones(2, 4))
+    for tool in (with_fake_quantization, lambda net: quantization.quantized(net, LEGACY)):
+        with pytest.raises(LabError, match="computed from others") as raised:
+            tool(net)
+        assert "prune.remove" in raised.value.fix
+
+
+class OwnLinear(nn.Linear):
+    """A layer of a reader's class, which the mapping by types does not name."""
+
+
+@pytest.mark.parametrize(
+    ("net", "problem"),
+    [
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()), "quantized nothing"),
+        (nn.MultiheadAttention(16, 2), "quantized nothing"),
+        (nn.Sequential(OwnLinear(8, 8), nn.Linear(8, 8)), "left 0, a OwnLinear"),
+    ],
+    ids=["convolutions", "attention", "a class of one's own"],
+)
+def test_a_net_of_which_nothing_or_not_all_is_quantized_is_an_error(net, problem):
+    with pytest.raises(LabError, match=problem):
+        quantization.quantized(net, LEGACY)

@@ -4,7 +4,6 @@ grad_fn_graph(loss, {"w": w})    what `loss.backward()` will follow
 model_graph(net, x, depth=2)     modules, functions and shapes of net(x), drawn by `model_picture`
 """
 
-import copy
 import io
 import subprocess
 from dataclasses import dataclass
@@ -18,8 +17,10 @@ from torch import nn
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import chain_figure
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import find_tool, need
+from hpml_lab.core.system.net_copies import copy_of
 
 RENDERERS = ("networkx", "graphviz")
 
@@ -76,8 +77,19 @@ def model_graph(model: nn.Module, *inputs: torch.Tensor, depth: int = 3) -> Mode
 
     On the device "meta" a model has shapes but no numbers, so even a large one costs neither memory nor time.
     """
-    model = copy.deepcopy(model)  # torchview moves it to the device, and a forward pass changes the averages of BatchNorm
-    drawn = need("torchview").draw_graph(model, input_data=inputs, device=inputs[0].device, depth=depth, mode="train")
+    if not inputs or not all(isinstance(tensor, torch.Tensor) for tensor in inputs):
+        raise LabError(
+            "a model is drawn from the tensors that it is called with.", "Give them after the model: model_graph(net, x)."
+        )
+    model = copy_of(model)  # torchview moves it to the device, and a forward pass changes the averages of BatchNorm
+    mode, device = "train" if model.training else "eval", inputs[0].device
+    try:
+        drawn = need("torchview").draw_graph(model, input_data=inputs, device=device, depth=depth, mode=mode)
+    except RuntimeError as error:
+        cause = error.__cause__ or error.__context__ or error
+        raise LabError(
+            f"the model does not run on these inputs ({error_message_of(cause)}).", "Try model(*inputs) first."
+        ) from error
     kinds = {"TensorNode": "leaf", "FunctionNode": "operation", "ModuleNode": "module"}
     graph = nx.DiGraph()
     for edge in drawn.edge_list:

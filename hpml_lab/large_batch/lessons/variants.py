@@ -10,29 +10,42 @@ from functools import partial
 import torch
 
 from hpml_lab.optim import LAMB, LARS, NovoGrad
+from hpml_lab.optim.machinery.base import zeros
+from hpml_lab.optim.machinery.layerwise import LayerwiseOptimizer, norm, trust_ratio
 
 Make = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 
-class PaperLARS(torch.optim.Optimizer):
-    """LARS as its paper writes it: the rate is inside the velocity, so a new rate does not act on past gradients.
+class PaperLARS(LayerwiseOptimizer):
+    """LARS as its paper writes it: the rate is inside the velocity, so a new rate does not act on past gradients."""
 
-    v = γ v + α r (g + λ w), with r = η ‖w‖ / (‖g‖ + λ ‖w‖)
-    w = w − v
-    """
+    symbols = {"v": "momentum_buffer"}
 
-    def __init__(self, params, lr=1.0, momentum=0.9, weight_decay=0.0, trust_coeff=0.001) -> None:
-        super().__init__(params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay, trust_coeff=trust_coeff))
+    def __init__(
+        self, params, lr=1.0, momentum=0.9, weight_decay=0.0, trust_coeff=0.001, *, maximize=False, differentiable=False
+    ) -> None:
+        super().__init__(params, locals())
 
-    @torch.no_grad()
-    def step(self, closure=None) -> None:
-        for group in self.param_groups:
-            lr, gamma, decay = group["lr"], group["momentum"], group["weight_decay"]
-            for w in group["params"]:
-                r = group["trust_coeff"] * w.norm() / (w.grad.norm() + decay * w.norm())
-                v = self.state[w].setdefault("v", torch.zeros_like(w))
-                v.mul_(gamma).add_(lr * r * (w.grad + decay * w))
-                w.sub_(v)
+    def start(self, theta, g, group):
+        return {"momentum_buffer": zeros(theta)}
+
+    def numbers(self, state, group, new):
+        return {}
+
+    @staticmethod
+    def update(theta, g, v, *, lr, momentum, weight_decay, trust_coeff):
+        """r is the trust ratio of the layer.
+
+            w = ‖θ‖
+            r = η w / (‖g‖ + λ w), or 1 where a norm is 0
+            v = γ v + α r (g + λ θ)
+            θ = θ − v
+        You et al. 2017, Algorithm 1.
+        """
+        w = norm(theta)
+        r = trust_ratio(w, norm(g), trust_coeff, weight_decay * w)
+        v.mul_(momentum).add_(g.add(theta, alpha=weight_decay).mul(lr * r))
+        theta.add_(v, alpha=-1)
 
 
 DECAY = 0.05

@@ -2,6 +2,7 @@
 
 import ast
 import html
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -33,21 +34,24 @@ class Explanation:
         state = optimizer.state.get(p, {})
         names = {symbol: name for symbol, name in optimizer.symbols.items() if state.get(name) is not None}
         values = {"theta": ("θ", p), **{symbol: (name, state[name]) for symbol, name in names.items()}}
-        rules = [getattr(optimizer, name) for name in optimizer.explained]
+        rules = list(optimizer.explained)
         if p.grad is not None and p.grad.is_sparse and optimizer.update_sparse:
-            rules = [optimizer.update_sparse]
+            rules = ["update_sparse"]
         if group.get("weight_decay"):
-            rules.insert(0, optimizer.decay)
+            rules.insert(0, "decay")
         self.title = f"{type(optimizer).__name__}, parameter {parameter} of {len(numbered)}"
         self.lines = []
         for rule in rules:
-            for formula, code in formula_lines(rule):
+            for formula, code in formula_lines(_with_formulas(type(optimizer), rule)):
                 changed = [symbol for symbol in _changed(code) if symbol in values]
                 self.lines.append(ExplainedLine(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
         step = state.get("step")
-        options = {name: group[name] for name in group if name in ("lr", "weight_decay") or name in _OPTIONS}
+        options = {name: group[name] for name in optimizer.defaults if name not in _NOT_OF_THE_RULE}
         self.options = ", ".join(f"{name}={_plain(value)}" for name, value in options.items())
-        self.steps = "no step yet" if not state else f"after step {int(step)}" if step is not None else "after one step or more"
+        if state:
+            self.steps = f"after step {int(step)}" if step is not None else "after one step or more"
+        else:
+            self.steps = "no step yet" if optimizer.start(p, p, group) else "it keeps no state"
 
     def __repr__(self) -> str:
         rows = [f"{self.title}, {self.steps} ({self.options})"]
@@ -70,25 +74,12 @@ class Explanation:
         return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-_OPTIONS = {
-    "momentum",
-    "dampening",
-    "nesterov",
-    "betas",
-    "eps",
-    "rho",
-    "alpha",
-    "centered",
-    "amsgrad",
-    "lr_decay",
-    "momentum_decay",
-    "trust_coeff",
-    "always_adapt",
-    "bias_correction",
-    "max_grad_norm",
-    "pre_normalize",
-    "grad_averaging",
-}
+_NOT_OF_THE_RULE = {"foreach", "capturable", "differentiable", "fused", "initial_accumulator_value"}  # the numbers are the same
+
+
+def _with_formulas(kind: type, name: str) -> Callable:
+    """The method of a class or, where that only calls it, of the class above: the one whose docstring has the formulas."""
+    return next(found for base in kind.__mro__ if (found := getattr(base, name)).__doc__)
 
 
 def _plain(value) -> str:
@@ -107,9 +98,10 @@ def _changed(code: str) -> list[str]:
 
 def _summary(symbol: str, name: str, value: torch.Tensor) -> str:
     """`m = exp_avg (300, 784) float32: 0.01, -0.2, …; norm 3.1`: short for any size."""
-    value = value.detach()
-    first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
-    dtype = str(value.dtype).removeprefix("torch.")
-    norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
+    value, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
     label = name if symbol == "theta" else f"{symbol} = {name}"
+    if value.is_meta:
+        return f"{label} {tuple(value.shape)} {dtype}, on the device meta"
+    first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
+    norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
     return f"{label} {tuple(value.shape)} {dtype}: {first}; norm {norm:.3g}"

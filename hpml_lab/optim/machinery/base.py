@@ -11,8 +11,9 @@ the formula. The same `update` works on
 
 import inspect
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ class Optimizer(torch.optim.Optimizer):
     takes_sparse = False  # `update` also works on sparse gradients
     takes_lists = True  # … and on lists of tensors, and on pieces of a large one
     exact_numbers: tuple[str, ...] = ()  # numbers in the state that keep their precision when loaded
+    plain_numbers: tuple[str, ...] = ()  # … and those that are no tensors, as in torch.optim
+    started_by: dict[str, str] = {}  # a state tensor that there is only with an option: the option
     complex_as_pairs = True  # a complex parameter is updated as pairs of real numbers
     complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
     update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
@@ -104,24 +107,17 @@ class Optimizer(torch.optim.Optimizer):
         if weight_decay and not decoupled: g = g.add(theta, alpha=weight_decay)  # fmt: skip
         return g
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of every parameter that has a gradient. Returns the closure's loss, or None without a closure."""
-        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _hooks_or_profiler_active():
-            return self._step_with_hooks(closure)
-        return self._step(closure)
-
-    # torch.optim would wrap `step` on its own; its profiler record costs a fifth of a small net's step even without a profiler.
-    step.hooked = True
-
-    def _step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        tracked = self.defaults.get("differentiable", False)
-        with torch.set_grad_enabled(tracked):
+        with torch.set_grad_enabled(any(map(_is_tracked, self.param_groups))):
             self.before_updates()
-            for group in self.param_groups:
+        for group in self.param_groups:
+            tracked = _is_tracked(group)
+            with torch.set_grad_enabled(tracked):
                 updates = [self._param_state(p, group) for p in group["params"] if p.grad is not None]
                 as_lists = group.get("foreach")
                 if as_lists is None:
@@ -138,6 +134,15 @@ class Optimizer(torch.optim.Optimizer):
 
     _step_with_hooks = torch.optim.Optimizer.profile_hook_step(_step)
 
+    @wraps(_step)
+    def step(self, *closure: Any, **by_name: Any) -> Any:  # hooks see the arguments as they were given
+        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _hooks_or_profiler_active():
+            return self._step_with_hooks(*closure, **by_name)
+        return self._step(*closure, **by_name)
+
+    # torch.optim would wrap `step` on its own; its profiler record costs a fifth of a small net's step even without a profiler.
+    step.hooked = True
+
     def _param_state(self, p: Tensor, group: Group) -> ParamState:
         """Apply sign and decay to the gradient of one parameter, create its state if needed, and count its step."""
         g, weight_decay = p.grad, group.get("weight_decay", 0)
@@ -146,14 +151,28 @@ class Optimizer(torch.optim.Optimizer):
         if group["maximize"]:
             g = -g
         if weight_decay:
-            g = self.decay(p, g, _scalar(group["lr"]), weight_decay, group.get("decoupled_weight_decay", False))
+            g = self._decayed(p, g, group)
         state = self.state.get(p)
         if new := not state:
             state = self.start(p, g, group)
             if state:
                 self.state[p] = state
+        elif any(group[option] and name not in state for name, option in self.started_by.items()):  # turned on since
+            state.update({name: value for name, value in self.start(p, g, group).items() if name not in state})
+            new = True
         numbers = self.numbers(state, group, new)
         return ParamState(p, g, {symbol: state[name] for symbol, name in self.symbols.items() if name in state}, numbers)
+
+    def _decayed(self, p: Tensor, g: Tensor, group: Group) -> Tensor:
+        """The gradient after weight decay, which changes p itself if it is decoupled."""
+        options = _scalar(group["lr"]), group["weight_decay"], group.get("decoupled_weight_decay", False)
+        if not _is_tracked(group):
+            return self.decay(p, g, *options)
+        theta = Tracked(kept := p.clone())  # the decay, too, may require a gradient, which needs θ as it was
+        g = self.decay(theta, Tracked(g), *options).tensor
+        if theta.tensor is not kept:
+            p.copy_(theta.tensor)
+        return g
 
     def _sparse_error_message(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
@@ -200,24 +219,38 @@ class Optimizer(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: State) -> None:
         """Like torch's method, but `exact_numbers` keep their dtype: torch casts them to θ's (8 bits for bfloat16)."""
-        super().load_state_dict(state_dict)
-        if not self.exact_numbers:
-            return
-        indices = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        mine = chain.from_iterable(group["params"] for group in self.param_groups)
-        for index, p in zip(indices, mine, strict=True):
-            for name in self.exact_numbers:
-                if name in state_dict["state"].get(index, {}):
-                    self.state[p][name] = state_dict["state"][index][name].clone()
+        given: State = {}
+        last = self.register_load_state_dict_pre_hook(lambda _, loaded: given.update(loaded))  # what other hooks made of it
+        self._loaded = given
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+            del self._loaded
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
         for group in self.param_groups:  # a group saved by an older version
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        for saved in self.state.values():  # torch's SGD without momentum may save a velocity of None
-            if isinstance(saved, dict) and all(value is None for value in saved.values()):
+        if given := getattr(self, "_loaded", {}):
+            indices = chain.from_iterable(group["params"] for group in given["param_groups"])
+            mine = chain.from_iterable(group["params"] for group in self.param_groups)
+            for index, p in zip(indices, mine, strict=True):
+                saved = given["state"].get(index, {})
+                self.state[p].update({name: deepcopy(saved[name]) for name in self.exact_numbers if name in saved})
+        for saved in self.state.values():
+            if not isinstance(saved, dict):
+                continue
+            for name, value in saved.items():  # older versions of torch have plain numbers
+                if isinstance(value, int | float) and name not in self.plain_numbers:
+                    saved[name] = number(value)
+            if all(value is None for value in saved.values()):  # torch's SGD without momentum may save a velocity of None
                 saved.clear()
+
+
+def _is_tracked(group: Group) -> bool:
+    return group.get("differentiable", False)
 
 
 def _hooks_or_profiler_active() -> bool:

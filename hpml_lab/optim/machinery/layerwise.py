@@ -28,8 +28,8 @@ class LayerwiseOptimizer(Optimizer):
         if decoupled: theta.mul_(1 - lr * weight_decay)  # fmt: skip
         return g
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
         for p, state in self.state.items():  # also where the state was saved on another device
             state.update({name: state[name].to(p.device) for name in self.exact_numbers if name in state})
 
@@ -58,11 +58,19 @@ def layer_number(theta: Tensor, value: float) -> Tensor:
 
 
 def matrices_and_rest(parameters: Any, **rest: Any) -> list[dict[str, Any]]:
-    """Two parameter groups: tensors with two dimensions or more, and all others with the options `rest`.
+    """Parameter groups: tensors with two dimensions or more, and all others with the options `rest`.
 
+    parameters  what an optimizer takes: tensors, pairs (name, tensor), or groups, each of which is divided
     By default those others, biases and the weights of normalization layers, have neither decay nor trust ratio.
     """
-    parameters = list(parameters)
+    entries = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     rest = rest or {"weight_decay": 0.0, "always_adapt": False}
-    groups = [{"params": [p for p in parameters if p.ndim > 1]}, {"params": [p for p in parameters if p.ndim <= 1], **rest}]
-    return [group for group in groups if group["params"]]
+    found = []
+    for group in entries if entries and isinstance(entries[0], dict) else [{"params": entries}]:
+        listed = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        is_matrix = [(entry[1] if isinstance(entry, tuple) else entry).ndim > 1 for entry in listed]
+        matrices, others = (
+            [entry for entry, is_one in zip(listed, is_matrix, strict=True) if is_one == kind] for kind in (True, False)
+        )
+        found += [{**group, "params": matrices}, {**group, "params": others, **rest}]
+    return [group for group in found if group["params"]]

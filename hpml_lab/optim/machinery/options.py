@@ -83,7 +83,7 @@ def _check_type(name: str, value: Any) -> None:
 
 
 def _check_number(name: str, text: str, value: Any) -> None:
-    if isinstance(value, Tensor):
+    if callable(getattr(value, "item", None)):  # a tensor, or an array of NumPy
         value = value.item()
     _check_type(name, value)
     if value != value:
@@ -95,8 +95,10 @@ def _check_number(name: str, text: str, value: Any) -> None:
 
 
 def _check_betas(betas: Any, foreach: bool | None) -> None:
-    if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"Invalid betas: {betas}: give two numbers, (beta1, beta2)")
+    try:
+        one, two = betas = tuple(betas)  # a list of a configuration or an array too, as in torch
+    except (TypeError, ValueError):
+        raise ValueError(f"Invalid betas: {betas}: give two numbers, (beta1, beta2)") from None
     for index, beta in enumerate(betas):
         _check_type(f"betas[{index}]", beta.item() if isinstance(beta, Tensor) and beta.numel() == 1 else beta)
         if not 0 <= beta < 1:

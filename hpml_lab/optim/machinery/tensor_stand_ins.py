@@ -95,9 +95,9 @@ class ComplexStep:
         self.tensor.add_(torch.view_as_complex(other), alpha=alpha)
 
 
-def pairs(value: Tensor) -> Tensor:
-    """A complex tensor viewed as pairs of real numbers; a real tensor unchanged."""
-    return torch.view_as_real(value) if value.is_complex() else value
+def pairs(value: Any) -> Any:
+    """A complex tensor viewed as pairs of real numbers; a real tensor, and one that is tracked, unchanged."""
+    return torch.view_as_real(value) if isinstance(value, Tensor) and value.is_complex() else value
 
 
 def largest_(a: Any, b: Any) -> Any:

@@ -83,7 +83,8 @@ class BatchedScaler:
         """Update the scales after one step; `bad` (R,) says which trainings had a gradient that is not finite."""
         self.good = torch.where(bad, 0, self.good + 1)
         grown = self.good == self.interval
-        self.scale = self.scale * torch.where(bad, 0.5, torch.where(grown, 2.0, 1.0))
+        scale = self.scale * torch.where(bad, 0.5, torch.where(grown, 2.0, 1.0))
+        self.scale = torch.where(scale.isfinite(), scale, self.scale)  # it never grows to infinity, from where none comes back
         self.good = torch.where(grown, 0, self.good)
 
 

@@ -106,9 +106,15 @@ def _without(keep: Tensor, pruned: Tensor) -> Tensor:
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
-    """The weights that are worth pruning, by name: those of convolutions and of Linear layers, without biases."""
-    kinds = (nn.Linear, nn.modules.conv._ConvNd)
-    return {f"{name}.weight".lstrip("."): layer.weight for name, layer in net.named_modules() if isinstance(layer, kinds)}
+    """The weights that are worth pruning, by name: those of convolutions and of Linear layers, without biases.
+
+    One that two layers share is there once, under the name that `net.named_parameters()` has.
+    """
+    kinds, found = (nn.Linear, nn.modules.conv._ConvNd), {}
+    for name, layer in net.named_modules():
+        if isinstance(layer, kinds) and all(layer.weight is not weight for weight in found.values()):
+            found[f"{name}.weight".lstrip(".")] = layer.weight
+    return found
 
 
 @torch.no_grad()

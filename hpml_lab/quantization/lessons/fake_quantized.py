@@ -8,13 +8,13 @@ What a layer computes with is what an integer kernel would compute with, but the
 weights: rounding counts as the identity, and where a value was clipped the gradient is 0 (affine.py).
 """
 
-import copy
 import math
 
 import torch
 from torch import nn
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.net_copies import copy_of
 from hpml_lab.quantization.lessons.affine import affine_parameters, fake_quantize, value_range
 
 KINDS = (nn.Linear, nn.Conv2d)
@@ -46,6 +46,13 @@ class FakeQuantized(nn.Module):
         if self.training:
             self._follow(x.detach())
         return torch.func.functional_call(self.layer, {"weight": self.rounded_weight()}, self.rounded_input(x))
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What state_dict has besides, so that a calibrated net is one again when it is loaded."""
+        return torch.tensor(self.observing)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        self.observing = bool(state)
 
     def rounded_weight(self) -> torch.Tensor:
         """The weights as the layer computes with them: at most 2^bits different values for each scale."""
@@ -88,7 +95,7 @@ def with_fake_quantization(net: nn.Module, weight_bits: int = 8, input_bits: int
     if not layers or any(isinstance(layer, FakeQuantized) for layer in net.modules()):
         problem = "already computes with fake quantization" if layers else "has no layer that can be quantized here"
         raise LabError(f"{type(net).__name__} {problem}.", "Give a float net with Linear or Conv2d layers.")
-    net = copy.deepcopy(net)
+    net = copy_of(net)
     wrapped: dict[nn.Module, FakeQuantized] = {}  # a layer that is used twice stays one layer
     for path in layers:
         layer = net.get_submodule(path)

@@ -6,17 +6,18 @@
 Neither torch nor torchao raises anything where it cannot quantize a layer: that layer stays as it was. So look what changed.
 """
 
-import copy
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from hpml_lab.core.experiment.fits import is_out_of_memory
 from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.net_copies import copy_of
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.quantization.tools.torchao_parts import torchao
 
@@ -39,7 +40,7 @@ def legacy_dynamic(model: nn.Module, kinds: Iterable[type[nn.Module]] = (nn.Line
     except ImportError as error:
         raise LabError(f"torch {torch.__version__} has no torch.ao.quantization any more.", f"Use {INT8!r}.") from error
     mapping = get_default_dynamic_quant_module_mappings() | ({nn.Conv2d: dynamic.Conv2d} if convolutions else {})
-    return quantize_dynamic(model, set(kinds), dtype=torch.qint8, mapping=mapping)
+    return quantize_dynamic(copy_of(model), set(kinds), dtype=torch.qint8, mapping=mapping, inplace=True)
 
 
 def _torchao(config: str, model: nn.Module, **options: Any) -> nn.Module:
@@ -50,13 +51,13 @@ def _torchao(config: str, model: nn.Module, **options: Any) -> nn.Module:
         options = {"weight_dtype": torch.int4, "granularity": ao.PerGroup(GROUP)}
     else:
         options["set_inductor_config"] = False  # True would change inductor's settings for the whole process, for good
-    model = copy.deepcopy(model)
+    model = copy_of(model)
     ao.quantize_(model, make(**options))
     return model
 
 
 def _bfloat16(model: nn.Module) -> nn.Module:
-    return copy.deepcopy(model).bfloat16()
+    return copy_of(model).bfloat16()
 
 
 FORMATS: dict[str, Callable[[nn.Module], nn.Module]] = {
@@ -90,14 +91,20 @@ def converted(model: nn.Module, name: str, **options: Any) -> nn.Module:
 def quantized(model: nn.Module, name: str, kinds: Iterable[type[nn.Module]] = (nn.Linear,)) -> nn.Module:
     """A copy of `model` in which every layer of these `kinds` is quantized in the format `name`.
 
-    Raises LabError for an unknown format, for a tool that is missing or refuses, and where it left such a layer as it was.
+    Raises LabError for an unknown format, for a tool that is missing or refuses, and where it left such a layer as it was, or
+    found none. The layer within nn.MultiheadAttention, which torch keeps in float on purpose, is none.
     """
     kinds = set(kinds)
     small = converted(model, name, **({"kinds": kinds} if name == LEGACY else {}))
     reached = quantized_modules(small)
     left = [
-        (path, type(layer).__name__) for path, layer in small.named_modules() if type(layer) in kinds and path not in reached
+        (path, type(layer).__name__)
+        for path, layer in small.named_modules()
+        if isinstance(layer, tuple(kinds)) and not isinstance(layer, NonDynamicallyQuantizableLinear) and path not in reached
     ]
+    if not reached and not left and name != BF16:
+        names = " or ".join(sorted(kind.__name__ for kind in kinds))
+        raise LabError(f"{name} quantized nothing: this {type(model).__name__} has no {names} of its own.", "Name its `kinds`.")
     if left and name != BF16:
         path, kind = left[0]
         fix = f"By default it quantizes no {kind}: leave that kind out of `kinds`, or quantize it statically."
