@@ -455,7 +455,6 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "landscape/optimizer_lab/module.py": OF_THE_PACKAGE,
     "loading/experiments/slow_clips.py": MADE_BY_US,
     "processes/tools/segments.py": OF_THE_SYSTEM,
-    "profilers/foreground.py": OF_THE_SYSTEM,
     "profilers/operator_recorder.py": MADE_BY_US,
     "profilers/process_tree.py": OF_THE_SYSTEM,
     "profilers/python_stacks.py": OF_THE_SYSTEM,
