@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from jinja2 import Template
 
 from hpml_lab.core.system.errors import LabError, UnreadableFile
@@ -155,6 +154,8 @@ def _read(path: Path) -> tuple[dict[str, re.Match[str] | None], list[str]]:
     if not isinstance(content, dict) or content.get("nbformat") not in (3, 4):
         raise ValueError("it names no format of notebooks that is known")
     if content["nbformat"] == 3:
+        import nbformat  # here: it takes longer to load than a class to read
+
         content = nbformat.convert(nbformat.from_dict(content), 4)
     verdicts, without = {}, defaultdict(list)
     for cell in filter(_is_dict, content["cells"]):
