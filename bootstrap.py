@@ -267,7 +267,13 @@ def set_up() -> None:
     defaults.parent.mkdir(parents=True, exist_ok=True)
     defaults.write_text(json.dumps(QUIET), encoding="utf-8")
     shutil.rmtree(VENV / "tmp", ignore_errors=True)
-    if "jupyterlab" not in packages():
+    if not (found := packages()):
+        fail(
+            "the Python in .venv does not start.",
+            f"see what `{python} -c 1` says. In a folder whose name is not ASCII, Python 3.11 and 3.12 need a locale"
+            " that can write it: LC_ALL=C.UTF-8",
+        )
+    if "jupyterlab" not in found:
         fail(
             "uv has installed into another folder than .venv.",
             "take `target` and `prefix` out of your uv.toml, or set UV_NO_CONFIG=1.",

@@ -401,9 +401,14 @@ def test_folders_of_packages_instead_of_an_index_are_ones_for_uv_too(installers_
     assert installers_environment().items() >= {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "/wheels,/more"}.items()
 
 
-def test_an_installation_that_went_elsewhere_is_noticed(bootstrap, monkeypatch):
-    monkeypatch.setattr(bootstrap, "packages", set)
-    with pytest.raises(SystemExit, match="another folder than .venv(.|\n)*uv.toml"):
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [({"/x/.venv", "pip"}, "another folder than .venv(.|\n)*uv.toml"), (set(), "does not start(.|\n)*LC_ALL=C.UTF-8")],
+    ids=["elsewhere", "LC_ALL=C in a folder with a name that is not ASCII"],
+)
+def test_an_installation_that_is_of_no_use_is_noticed(bootstrap, monkeypatch, found, said):
+    monkeypatch.setattr(bootstrap, "packages", lambda: found)
+    with pytest.raises(SystemExit, match=said):
         bootstrap.main()
     assert not bootstrap.STAMP.exists()
 
