@@ -36,7 +36,7 @@ QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
 SUPPORTED = ("3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 7.3 GB of packages on Linux, and room to unpack them
 # In the names of pip's and uv's settings that say how packages are reached. All others say what is installed, or where.
-REACHES = re.compile("INDEX|LINK|OFFLINE|KEYRING|TLS|CERT|HOST|PROXY|TIMEOUT|RETRIES|CACHE|CONCURRENT|CONFIG|FEATURE")
+REACHES = re.compile("INDEX|FIND_LINKS|OFFLINE|KEYRING|TLS|CERT|HOST|PROXY|TIMEOUT|RETRIES|CACHE|CONCURRENT|CONFIG|FEATURE")
 # uv reads no settings of pip's: where only pip was set up, uv is given the same.
 AS_UV_CALLS_IT = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
@@ -83,12 +83,14 @@ def installers_environment() -> dict[str, str]:
     files = [Path(ours.get("XDG_CONFIG_HOME") or home / ".config") / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
     if not any(name.startswith("UV_") and "INDEX" in name for name in ours) and not any(path.is_file() for path in files):
         ours = {theirs: ours[name] for name, theirs in AS_UV_CALLS_IT.items() if name in ours} | ours
+        if "PIP_NO_INDEX" in ours and "PIP_FIND_LINKS" in ours:  # packages lie in folders, which uv separates by commas
+            ours |= {"UV_NO_INDEX": ours["PIP_NO_INDEX"], "UV_FIND_LINKS": ",".join(ours["PIP_FIND_LINKS"].split())}
     cache = Path(ours.get("UV_CACHE_DIR") or ours.get("XDG_CACHE_HOME") or home / ".cache")
     try:
         cache.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=cache).close()
-    except OSError:
-        ours["UV_CACHE_DIR"] = str(VENV / "tmp" / "cache")
+    except OSError:  # the new one is removed at the end, and symbolic links into it would lead to nothing
+        ours |= {"UV_CACHE_DIR": str(VENV / "tmp" / "cache"), "UV_LINK_MODE": "hardlink"}
     return ours | {"PIP_CONFIG_FILE": os.devnull}
 
 
@@ -265,7 +267,13 @@ def set_up() -> None:
     defaults.parent.mkdir(parents=True, exist_ok=True)
     defaults.write_text(json.dumps(QUIET), encoding="utf-8")
     shutil.rmtree(VENV / "tmp", ignore_errors=True)
-    if "jupyterlab" not in packages():
+    if not (found := packages()):
+        fail(
+            "the Python in .venv does not start.",
+            f"see what `{python} -c 1` says. In a folder whose name is not ASCII, Python 3.11 and 3.12 need a locale"
+            " that can write it: LC_ALL=C.UTF-8",
+        )
+    if "jupyterlab" not in found:
         fail(
             "uv has installed into another folder than .venv.",
             "take `target` and `prefix` out of your uv.toml, or set UV_NO_CONFIG=1.",

@@ -147,7 +147,11 @@ def test_a_failing_installer_shows_its_words_and_what_to_do(tmp_path, capsys):
 SETUP = """
 import bootstrap
 bootstrap.DISK_NEEDED_GB = 0
-bootstrap.run_with_progress = lambda label, command: print(label, flush=True)
+def installs(label, command):
+    print(label, flush=True)
+    for folder in bootstrap.VENV.rglob("site-packages"):
+        (folder / "jupyterlab").mkdir(exist_ok=True)
+bootstrap.run_with_progress = installs
 try:
     bootstrap.main()
 except KeyboardInterrupt:
@@ -301,6 +305,7 @@ ELSEWHERE = {
     "PIP_DRY_RUN": "1",
     "PIP_NO_DEPS": "1",
     "UV_SYSTEM_PYTHON": "1",
+    "UV_LINK_MODE": "symlink",
     "UV_PYTHON": "3.9",
     "UV_CONSTRAINT": "/elsewhere.txt",
     "UV_EXCLUDE_NEWER": "2000-01-01",
@@ -383,12 +388,27 @@ def test_temporary_files_and_a_cache_that_cannot_be_written_go_into_the_environm
     assert {made[name] for name in ("TMPDIR", "TEMP", "TMP")} == {str(bootstrap.VENV / "tmp")} and "UV_CACHE_DIR" not in made
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
-    assert installers_environment()["UV_CACHE_DIR"] == str(bootstrap.VENV / "tmp" / "cache")
+    made = installers_environment()
+    assert made["UV_CACHE_DIR"] == str(bootstrap.VENV / "tmp" / "cache")
+    assert made["UV_LINK_MODE"] == "hardlink", "as uv.toml may have it, links would lead into this cache, which is removed"
 
 
-def test_an_installation_that_went_elsewhere_is_noticed(bootstrap, monkeypatch):
-    monkeypatch.setattr(bootstrap, "packages", set)
-    with pytest.raises(SystemExit, match="another folder than .venv(.|\n)*uv.toml"):
+def test_folders_of_packages_instead_of_an_index_are_ones_for_uv_too(installers_environment, monkeypatch):
+    """As clusters without a network have it in pip.conf."""
+    assert "UV_FIND_LINKS" not in installers_environment()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    assert installers_environment().items() >= {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "/wheels,/more"}.items()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [({"/x/.venv", "pip"}, "another folder than .venv(.|\n)*uv.toml"), (set(), "does not start(.|\n)*LC_ALL=C.UTF-8")],
+    ids=["elsewhere", "LC_ALL=C in a folder with a name that is not ASCII"],
+)
+def test_an_installation_that_is_of_no_use_is_noticed(bootstrap, monkeypatch, found, said):
+    monkeypatch.setattr(bootstrap, "packages", lambda: found)
+    with pytest.raises(SystemExit, match=said):
         bootstrap.main()
     assert not bootstrap.STAMP.exists()
 

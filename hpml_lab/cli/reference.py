@@ -38,14 +38,11 @@ def add_parser(commands) -> None:
 def record_references(chosen: argparse.Namespace) -> int:
     """Run what is not recorded yet, most telling first, and end with one page, also when interrupted."""
     end = time.monotonic() + chosen.budget
-    experiments = load_experiments(chosen.slugs)
+    experiments = load_experiments(chosen.slugs, chosen.size)
     from hpml_lab import references
-    from hpml_lab.core.experiment.registry import SIZES
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.core.system.paths import CHECKOUT, REFERENCE
 
-    if chosen.size not in SIZES:
-        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
     if not chosen.out and not CHECKOUT:
         raise LabError("an installed package keeps its recorded runs as they are.", "Name a folder: --out DIR")
     out = chosen.out or REFERENCE

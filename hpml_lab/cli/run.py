@@ -104,15 +104,12 @@ def _rank() -> int:
 def _checked(chosen: argparse.Namespace) -> tuple[list, object, Path | None]:
     """The experiments, the device and the folder that were asked for, checked before the first one runs; raises LabError."""
     named = [slug for slug in chosen.slugs if slug != "all"]
-    experiments = load_experiments(named)
+    experiments = load_experiments(named, chosen.size)
     if named and "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
-        experiments = load_experiments([])
-    from hpml_lab.core.experiment.registry import SIZES
+        experiments = load_experiments([], chosen.size)
     from hpml_lab.core.experiment.results_folder import results_folder
     from hpml_lab.core.system.device import choose_device
 
-    if chosen.size not in SIZES:
-        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
     device, out = choose_device(chosen.device), chosen.out or results_folder()
     if out is not None:
         require_writable(out, "--out")

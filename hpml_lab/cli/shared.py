@@ -65,15 +65,16 @@ def named_or_kept(folder: Path | None) -> Path:
     return found
 
 
-def load_experiments(slugs: Sequence[str]) -> list["Experiment"]:
+def load_experiments(slugs: Sequence[str], size: str) -> list["Experiment"]:
     """The experiments of these names, or all that load here where none are given; a topic that does not load is reported.
 
-    Raises LabError for an unknown name, before torch is imported, and where torch or what was named does not load.
+    Raises LabError for an unknown name or size, before torch is imported, and where torch or what was named does not load.
     """
     from hpml_lab.core.experiment import catalogue
 
     for slug in slugs:
         catalogue.listed(slug)
+    catalogue.require_size(size)
     machine.require_torch()
     try:
         from hpml_lab.core.experiment import registry

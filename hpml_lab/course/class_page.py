@@ -3,6 +3,7 @@
 A notebook is somebody else's: whatever is wrong with one is said in a row of its student, and costs no other student anything.
 """
 
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from jinja2 import Template
 
 from hpml_lab.core.system.errors import LabError, UnreadableFile
@@ -92,8 +92,9 @@ def class_page(course: Path) -> str:
 
 def _works(course: Path) -> dict[tuple[str, str], Work]:
     """{(assignment, student): work}. What was handed in counts where nbgrader has left nothing: a cell may end the kernel."""
-    graded, submitted = (list(_folders(course / name)) for name in ("autograded", "submitted"))
-    if not any(True for path in graded for _ in path.glob("*.ipynb")):
+    closed: dict[str, str] = {}
+    graded, submitted = (list(_assignments(course / stage, closed)) for stage in ("autograded", "submitted"))
+    if not any(name.endswith(".ipynb") for _, _, names in os.walk(course / "autograded") for name in names):
         raise LabError(f"{course} has no autograded notebooks.", "Run `nbgrader autograde ASSIGNMENT` in it first.")
     works: dict[tuple[str, str], Work] = {}
     for path in graded:
@@ -104,14 +105,38 @@ def _works(course: Path) -> dict[tuple[str, str], Work]:
             works[_named(path)] = work = _read_folder(path, course)
             why = graded_work.problems or ["not graded: a cell may have ended the kernel"]
             work.problems = [*why, "these verdicts are those of the notebook that was handed in", *work.problems]
+    for assignment, (student, why) in itertools.product({assignment for assignment, _ in works}, closed.items()):
+        works.setdefault((assignment, student), Work()).problems.append(why)
     return works
 
 
-def _folders(stage: Path) -> Iterator[Path]:
-    """`<stage>/<student>/<assignment>` for each that there is, in order."""
-    for path in sorted(stage.glob("*/*")):
-        if path.is_dir() and not path.name.startswith(".") and not path.parent.name.startswith("."):
-            yield path
+def _assignments(stage: Path, closed: dict[str, str]) -> Iterator[Path]:
+    """`<stage>/<student>/<assignment>` for each that there is, in order; `closed` gets {student: why not} for the others."""
+    try:
+        students = _folders(stage)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabError(f"{stage} cannot be read ({error.strerror}).", "Check its permissions.") from error
+    for student in students:
+        try:
+            yield from _folders(student)
+        except OSError as error:
+            name = _text(student.name)
+            closed[name] = f"{stage.name}/{name} cannot be read ({error.strerror})"
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders in a folder, in order, without hidden ones. Raises OSError where it cannot be read."""
+    with os.scandir(parent) as entries:
+        return sorted(Path(entry) for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads nowhere
+        return False
 
 
 def _named(path: Path) -> tuple[str, str]:
@@ -126,7 +151,11 @@ def _text(name: str) -> str:
 def _read_folder(folder: Path, course: Path) -> Work:
     """The verdicts of all notebooks of one student's assignment; any error is a problem of its file."""
     work = Work()
-    paths = sorted(folder.glob("*.ipynb"))
+    try:
+        paths = sorted(folder / name for name in os.listdir(folder) if name.endswith(".ipynb"))
+    except OSError as error:
+        work.problems.append(f"{_text(str(folder.relative_to(course)))} cannot be read ({error.strerror})")
+        return work
     for path in paths:
         try:
             verdicts, problems = _read(path)
@@ -155,6 +184,8 @@ def _read(path: Path) -> tuple[dict[str, re.Match[str] | None], list[str]]:
     if not isinstance(content, dict) or content.get("nbformat") not in (3, 4):
         raise ValueError("it names no format of notebooks that is known")
     if content["nbformat"] == 3:
+        import nbformat  # here: it takes longer to load than a class to read
+
         content = nbformat.convert(nbformat.from_dict(content), 4)
     verdicts, without = {}, defaultdict(list)
     for cell in filter(_is_dict, content["cells"]):

@@ -32,14 +32,17 @@ def test_the_list_needs_no_torch():
     [
         (["run", "xor", "xro"], 2, "no experiment is called 'xro'.\n  Did you mean xor"),
         (["run", "all", "zzzzzz"], 2, "no experiment is called 'zzzzzz'"),
+        (["run", "xor", "--size", "huge", "--out", "made"], 2, "Use quick or full"),
+        (["reference", "--size", "huge"], 2, "Use quick or full"),
         (["reference", "xro"], 2, "Did you mean xor"),
         (["report", "no/such"], 2, "no/such is not a folder"),
         (["assignment", "05_adaptive", "05_adaptiv", "--out", "course"], 2, "no notebook is called '05_adaptiv'"),
+        (["class-page", "."], 2, "no autograded notebooks"),
         (["progress", "no/such"], 0, ""),
     ],
 )
 def test_a_wrong_name_is_refused_without_torch(tmp_path, arguments, code, said):
-    imports = "print([name for name in ('torch', 'matplotlib', 'IPython') if name in sys.modules]); sys.exit(code)"
+    imports = "print([name for name in ('torch', 'matplotlib', 'IPython', 'nbformat') if name in sys.modules]); sys.exit(code)"
     program = f"import sys; from hpml_lab.cli import main; code = main({arguments!r}); {imports}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (code, "[]") and said in done.stderr

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpml_lab.core.judge import exercises, unchanged
 from hpml_lab.core.judge.exercises import Exercise, all_exercises, check
+from hpml_lab.core.judge.watch import is_students
 
 
 @pytest.fixture
@@ -332,3 +333,9 @@ def test_what_a_library_replaces_by_a_wrapper_of_its_own_stays(judged, monkeypat
     exec(compile("def wrapper(seed): ...", torch.__file__, "exec"), names)
     assert judged(lambda: setattr(torch, "manual_seed", names["wrapper"]))
     assert torch.manual_seed is names["wrapper"]
+
+
+def test_compiled_modules_are_not_taken_for_the_students_code():
+    """`input()` in an answer: the line that waited was pyzmq's `PyErr_CheckSignals()`."""
+    assert not any(map(is_students, ("numpy/random/mtrand.pyx", "zmq/backend/cython/_zmq.py", "mtrand.pyx", torch.__file__)))
+    assert all(map(is_students, ("answer.py", "/tmp/ipykernel_1/2.py", "<string>", __file__)))

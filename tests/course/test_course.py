@@ -331,6 +331,31 @@ def test_what_is_no_file_is_not_opened(tmp_path, monkeypatch):
     assert page.count(", not a file") == len(students) - 2 and "it has more than" in page and "cannot be read" in page
 
 
+def test_a_folder_that_cannot_be_read_is_a_row_of_its_student(tmp_path, monkeypatch):
+    """As nbgrader leaves them where somebody else grades; who stood in none of them was missing without a word."""
+    for student in ("ann", "bob", "cid"):
+        collected(tmp_path, student, [checked("write-adam")])
+    closed = {tmp_path / "autograded/bob", tmp_path / "autograded/cid/adaptive"}
+
+    def refuses(look):
+        def at(path="."):
+            if Path(path) in closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return look(path)
+
+        return at
+
+    for name in ("scandir", "listdir"):
+        monkeypatch.setattr(os, name, refuses(getattr(os, name)))
+    assert class_rows(tmp_path)["adaptive"][0].none == ["cid", "bob"]
+    page = class_page(tmp_path)
+    assert "3 students" in page and "autograded/bob cannot be read (Permission denied)" in page
+    assert "autograded/cid/adaptive cannot be read (Permission denied)" in page
+    closed.add(tmp_path / "autograded")
+    with pytest.raises(LabError, match="autograded cannot be read"):
+        class_page(tmp_path)
+
+
 def test_a_student_whose_kernel_ended_stays_with_what_was_done(tmp_path):
     """At first the whole student was left out, who may need the next lecture most."""
     collected(tmp_path, "ann", [checked("write-adam"), checked("first-steps", "open")])

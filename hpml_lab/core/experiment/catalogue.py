@@ -20,6 +20,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 REGISTERED = re.compile(
     r'^@experiment\(\s*"([\w-]+)",\s*lecture="([^"]+)".*?^def (\w+)\(.*?\n    """(.*?)\.?(?:"""|\n)', re.MULTILINE | re.DOTALL
 )
+SIZES = ("quick", "full")
 EXERCISE = re.compile(r'^@exercise\("([\w-]+)"', re.MULTILINE)
 
 
@@ -74,6 +75,12 @@ def listed(slug: str, registered: Iterable[str] = ()) -> Listed:
     if slug not in rows:
         raise unknown("experiment", slug, [*rows, *registered], "`hpml-lab list` shows them all.")
     return rows[slug]
+
+
+def require_size(size: str) -> None:
+    """Raise LabError for a size that experiments do not have."""
+    if size not in SIZES:
+        raise LabError(f"{size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
 
 
 def notebook_file(name: str) -> Path:

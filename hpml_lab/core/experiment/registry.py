@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.experiment.catalogue import listed, load_module
+from hpml_lab.core.experiment.catalogue import listed, load_module, require_size
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
 from hpml_lab.core.experiment.result import Result, load_record
 from hpml_lab.core.experiment.result_json import UNREADABLE, read_record
@@ -22,7 +22,6 @@ from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
-from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
@@ -30,7 +29,6 @@ from hpml_lab.core.system.readers import reader
 from hpml_lab.core.timing.compilation import kernels_of_this_processor
 from hpml_lab.core.timing.threads import one_thread
 
-SIZES = ("quick", "full")
 SEED = 0
 
 
@@ -96,8 +94,7 @@ class Experiment:
         device  by default the best device here, or `HPML_DEVICE`
         """
         size = size or default_size()
-        if size not in SIZES:
-            raise LabError(f"{size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
+        require_size(size)
         machine.require_torch()
         chosen = choose_device(device)
         gpu = chosen.torch if chosen.torch.type == "cuda" else None

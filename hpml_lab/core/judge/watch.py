@@ -22,7 +22,10 @@ _NOT_THE_STUDENTS = tuple(
 @functools.cache
 def is_students(filename: str) -> bool:
     """True for a file, or a cell of a notebook, that belongs neither to this package nor to Python or an installed package."""
-    return not filename.startswith((*_NOT_THE_STUDENTS, "<frozen", "<__array_function__"))
+    if filename.startswith((*_NOT_THE_STUDENTS, "<frozen", "<__array_function__")) or filename.endswith(".pyx"):
+        return False
+    # A compiled module's frames have the names of its sources, seen from the folder in which its package lies.
+    return os.path.isabs(filename) or not any(os.path.exists(folder + filename) for folder in _NOT_THE_STUDENTS)
 
 
 @dataclass(frozen=True)
