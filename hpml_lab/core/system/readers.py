@@ -118,10 +118,11 @@ def bytes_of(path: Path | str, largest: int) -> bytes:
     """The content of a regular file of at most `largest` bytes."""
     parts, length = [], 0
     with open_file(path, largest) as file:
-        ask = os.fstat(file.fileno()).st_size + 1
+        size = os.fstat(file.fileno()).st_size
+        largest, ask = min(largest, size + RECORD), size + 1  # some of the system's own say that they are empty and never end
         while part := file.read(ask):
             parts.append(part)
-            length, ask = length + len(part), MIB  # it has grown, or is one of the system's own, which say that they are empty
+            length, ask = length + len(part), MIB
             if length > largest:
                 raise _too_large(path, largest)
     return b"".join(parts)
