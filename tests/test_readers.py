@@ -408,6 +408,14 @@ def test_a_file_that_says_it_is_empty_is_read_whole():
     assert b"VmRSS" in bytes_of("/proc/self/status", 1 << 20)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="no /proc here")
+def test_a_file_of_the_system_that_never_ends_is_not_read_to_a_states_limit(monkeypatch):
+    monkeypatch.setattr("hpml_lab.core.system.readers.RECORD", 100)
+    assert os.stat("/proc/self/maps").st_size == 0
+    with pytest.raises(LabError, match="more than 100 bytes"):
+        bytes_of("/proc/self/maps", 1 << 36)
+
+
 def test_other_errors_of_the_program_pass(tmp_path):
     from hpml_lab.core.system.readers import reading
 
