@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import faulthandler
 import os
 import shutil
 import signal
@@ -63,7 +64,10 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
             _stop(number)
 
     # What this process ignores, as under nohup, the command goes on ignoring: with a handler here it would not.
-    heard = [n for n in sorted(signal.valid_signals() - NOT_PASSED_ON) if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+    passed_on = signal.valid_signals() - NOT_PASSED_ON
+    if faulthandler.is_enabled():  # its handler, of which Python's signal module does not know, could not be given back
+        passed_on -= _numbers("SIGABRT")
+    heard = [number for number in sorted(passed_on) if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, hear) for number in heard}
     children = _numbers("SIGCHLD")
     # Where its own parent ignored it, the system would throw the command's exit code away.

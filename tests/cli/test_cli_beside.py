@@ -359,6 +359,13 @@ def test_a_command_that_cannot_be_started_leaves_the_handlers_as_they_were():
     assert [signal.getsignal(number) for number in signal.valid_signals()] == before
 
 
+def test_a_process_that_dies_after_a_command_still_says_where_it_was():
+    """faulthandler's own handler was taken away: a rank that gloo aborted had no line any more."""
+    code = "import os\nfrom hpml_lab.profilers.foreground import in_foreground\nwith in_foreground(['true']): pass\nos.abort()"
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGABRT and 'File "<string>", line 4 in <module>' in done.stderr
+
+
 def test_a_script_without_a_first_line_for_an_interpreter_runs_as_a_shell_runs_it():
     Path("script").write_text('[ "$*" = "a b" ] && exit 7\n')
     Path("script").chmod(0o755)

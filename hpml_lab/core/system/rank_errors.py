@@ -104,6 +104,7 @@ def note_place(folder: Path, rank: int, stack: Iterable[tuple[FrameType, int]]) 
 
 def note_crashes(folder: Path, rank: int) -> None:
     """Let Python write where it was when a fatal signal, such as SIGSEGV or gloo's SIGABRT, ends this process."""
+    faulthandler.disable()  # enabled in the parent, its handlers may have been replaced since, and enabling would keep them
     faulthandler.enable((folder / f"rank{rank}.crash").open("w", encoding="ascii"))
 
 
