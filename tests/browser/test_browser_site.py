@@ -258,6 +258,7 @@ def test_every_control_over_a_formula_moves_its_picture(opened, name):
     page = opened(name)
     place = page.locator("[data-formula]").first
     picture, said = place.get_by_role("img").first, set()
+    place.locator("img").wait_for(state="detached")  # the stored picture, until the controls are there
     for slider in place.get_by_role("slider").all():
         slider.focus()
         for key in ("End", "ArrowLeft"):
