@@ -48,6 +48,8 @@ def take_away() -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    left = {signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGINT, signal.SIGSEGV, signal.SIGTERM}
+    signal.valid_signals = lambda: left
     import multiprocessing.context
 
     multiprocessing.context.DefaultContext.get_all_start_methods = lambda self: ["spawn"]
