@@ -157,7 +157,7 @@ def _witness() -> Iterator[Callable[[int], bool]]:
     Ctrl-C does, and `kill 0`, and no signal says so of itself. A process that only holds the signals it gets can tell: it is
     started while they are blocked, and ends when this process does.
     """
-    if os.name == "nt":
+    if not hasattr(signal, "pthread_sigmask"):
         yield lambda number: True  # Windows gives Ctrl-C to every program of the console, and has no other way to send it
         return
     held = set()
