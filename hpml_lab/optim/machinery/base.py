@@ -113,11 +113,11 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        with torch.set_grad_enabled(any(map(_is_tracked, self.param_groups))):
+        # As in torch.optim it is what the optimizer was made for: a file that says otherwise does not change the parameters.
+        tracked = self.defaults.get("differentiable", False)
+        with torch.set_grad_enabled(tracked):
             self.before_updates()
-        for group in self.param_groups:
-            tracked = _is_tracked(group)
-            with torch.set_grad_enabled(tracked):
+            for group in self.param_groups:
                 updates = [self._param_state(p, group) for p in group["params"] if p.grad is not None]
                 as_lists = group.get("foreach")
                 if as_lists is None:
@@ -166,7 +166,7 @@ class Optimizer(torch.optim.Optimizer):
     def _decayed(self, p: Tensor, g: Tensor, group: Group) -> Tensor:
         """The gradient after weight decay, which changes p itself if it is decoupled."""
         options = _scalar(group["lr"]), group["weight_decay"], group.get("decoupled_weight_decay", False)
-        if not _is_tracked(group):
+        if not self.defaults.get("differentiable", False):
             return self.decay(p, g, *options)
         theta = Tracked(kept := p.clone())  # the decay, too, may require a gradient, which needs θ as it was
         g = self.decay(theta, Tracked(g), *options).tensor
@@ -247,10 +247,6 @@ class Optimizer(torch.optim.Optimizer):
                     saved[name] = number(value)
             if all(value is None for value in saved.values()):  # torch's SGD without momentum may save a velocity of None
                 saved.clear()
-
-
-def _is_tracked(group: Group) -> bool:
-    return group.get("differentiable", False)
 
 
 def _hooks_or_profiler_active() -> bool:
