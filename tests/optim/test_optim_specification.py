@@ -342,3 +342,19 @@ def test_the_steps_of_a_meta_tensor_are_explained(name):
     params = [torch.empty(3, 4, device="meta", requires_grad=True)]
     optimizer = getattr(ours, name)(params)
     assert "(3, 4) float32" in repr(optimizer.explain())
+
+
+@pytest.mark.parametrize("switch", ["fused", "capturable", "foreach", "differentiable"])
+@pytest.mark.parametrize("name", [name for name in SHARED if name != "SparseAdam"])
+def test_a_file_with_a_switch_of_torchs_goes_on_to_its_bits(name, switch):
+    of_torch, own = makers(name, "lr")
+    theirs, params = constructor(of_torch, {}, {})
+    walk(theirs, params, 3, 1)
+    saved = copy.deepcopy(theirs.state_dict())
+    for entry in saved["param_groups"]:
+        entry[switch] = True
+    mine = own(ours_params := copies(params))
+    mine.load_state_dict(saved)
+    for optimizer, walked in ((theirs, params), (mine, ours_params)):
+        walk(optimizer, walked, 3, 2)
+    assert same(params, ours_params)
