@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def never_fatal(what: str, tell: Callable[[str], object] = say) -> Iterator[None]:
-    """An error of the block is told in one line, which begins with `what`; an interrupt is passed on."""
+    """An error of the block is reported in one line, which begins with `what`; an interrupt is passed on."""
     try:
         yield
     except Exception as error:
