@@ -1,7 +1,7 @@
 """The optimizers, written from scratch: formulas as printed, and classes that agree bitwise with torch.optim.
 
 Classes with torch.optim's names, options, `param_groups` and `state_dict`; `optimizer.explain()` shows formula and state:
-    SGD, Adagrad, Adadelta, Adam, AdamW, Adamax, NAdam, RMSprop, SparseAdam, Muon
+    SGD, ASGD, Rprop, Adagrad, Adadelta, RMSprop, Adam, AdamW, Adamax, NAdam, RAdam, SparseAdam, Adafactor, Muon
 and three for large batches, which torch.optim does not have:
     LARS, LAMB, NovoGrad
     matrices_and_rest   parameter groups: biases and norms without decay and trust ratio
@@ -20,14 +20,18 @@ from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.optim.sgd import SGD as SGD
+    from hpml_lab.optim.asgd import ASGD as ASGD
+    from hpml_lab.optim.rprop import Rprop as Rprop
     from hpml_lab.optim.adagrad import Adagrad as Adagrad
     from hpml_lab.optim.adadelta import Adadelta as Adadelta
     from hpml_lab.optim.adam import Adam as Adam
     from hpml_lab.optim.adamw import AdamW as AdamW
     from hpml_lab.optim.adamax import Adamax as Adamax
     from hpml_lab.optim.nadam import NAdam as NAdam
+    from hpml_lab.optim.radam import RAdam as RAdam
     from hpml_lab.optim.rmsprop import RMSprop as RMSprop
     from hpml_lab.optim.sparse_adam import SparseAdam as SparseAdam
+    from hpml_lab.optim.adafactor import Adafactor as Adafactor
     from hpml_lab.optim.muon import Muon as Muon
     from hpml_lab.optim.lars import LARS as LARS
     from hpml_lab.optim.lamb import LAMB as LAMB

@@ -4,7 +4,6 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from hpml_lab.optim.machinery.base import Optimizer, number, zeros
-from hpml_lab.optim.machinery.tensor_stand_ins import pairs
 
 
 class NAdam(Optimizer):
@@ -13,6 +12,7 @@ class NAdam(Optimizer):
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
     explained = ("numbers", "update")
     exact_numbers = ("mu_product",)
+    decay_as_pairs = True
 
     def __init__(
         self,
@@ -33,10 +33,6 @@ class NAdam(Optimizer):
 
     def start(self, theta, g, group):
         return {"step": number(0.0), "mu_product": number(1.0), "exp_avg": zeros(theta), "exp_avg_sq": zeros(theta)}
-
-    @staticmethod
-    def decay(theta, g, lr, weight_decay, decoupled):
-        return Optimizer.decay(pairs(theta), pairs(g), lr, weight_decay, decoupled)  # torch's rounding of complex numbers
 
     def numbers(self, state, group, new):
         """The momentum of this step: it warms up with t.

@@ -2,7 +2,6 @@
 
 import ast
 import html
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,7 +41,7 @@ class Explanation:
         self.title = f"{type(optimizer).__name__}, parameter {parameter} of {len(numbered)}"
         self.lines = []
         for rule in rules:
-            for formula, code in formula_lines(_with_formulas(type(optimizer), rule)):
+            for formula, code in formula_lines(getattr(type(optimizer), rule)):
                 changed = [symbol for symbol in _changed(code) if symbol in values]
                 self.lines.append(ExplainedLine(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
         step = state.get("step")
@@ -75,11 +74,6 @@ class Explanation:
 
 
 _NOT_OF_THE_RULE = {"foreach", "capturable", "differentiable", "fused", "initial_accumulator_value"}  # the numbers are the same
-
-
-def _with_formulas(kind: type, name: str) -> Callable:
-    """The method of a class or, where that only calls it, of the class above: the one whose docstring has the formulas."""
-    return next(found for base in kind.__mro__ if (found := getattr(base, name)).__doc__)
 
 
 def _plain(value) -> str:

@@ -57,6 +57,7 @@ class Optimizer(torch.optim.Optimizer):
     plain_numbers: tuple[str, ...] = ()  # … and those that are no tensors, as in torch.optim
     started_by: dict[str, str] = {}  # a state tensor that there is only with an option: the option
     complex_as_pairs = True  # a complex parameter is updated as pairs of real numbers
+    decay_as_pairs = False  # … and so is its decay
     complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
     update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
     explained: tuple[str, ...] = ("update",)  # the methods whose lines `explain` shows
@@ -165,9 +166,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def _decayed(self, p: Tensor, g: Tensor, group: Group) -> Tensor:
         """The gradient after weight decay, which changes p itself if it is decoupled."""
-        options = _scalar(group["lr"]), group["weight_decay"], group.get("decoupled_weight_decay", False)
+        options = scalar(group["lr"]), group["weight_decay"], group.get("decoupled_weight_decay", False)
         if not self.defaults.get("differentiable", False):
-            return self.decay(p, g, *options)
+            return self.decay(pairs(p), pairs(g), *options) if self.decay_as_pairs else self.decay(p, g, *options)
         theta = Tracked(kept := p.clone())  # the decay, too, may require a gradient, which needs θ as it was
         g = self.decay(theta, Tracked(g), *options).tensor
         if theta.tensor is not kept:
@@ -260,9 +261,9 @@ def _names(rule: Callable) -> tuple[str, ...]:
 
 def _arguments(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[str, Any]:
     """The rule's arguments by name, taken from the step's numbers and the group's options."""
-    known = {**group, **numbers, "lr": _scalar(group["lr"])}
+    known = {**group, **numbers, "lr": scalar(group["lr"])}
     if "betas" in group:
-        known["beta1"], known["beta2"] = map(_scalar, group["betas"])
+        known["beta1"], known["beta2"] = map(scalar, group["betas"])
     return {name: known[name] for name in _names(rule) if name in known}
 
 
@@ -276,6 +277,6 @@ def number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
 
 
-def _scalar(value: Any) -> Any:
+def scalar(value: Any) -> Any:
     """A one-element tensor as a 0-dimensional one; anything else unchanged."""
     return value.squeeze() if isinstance(value, Tensor) and value.ndim else value

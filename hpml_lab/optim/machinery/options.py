@@ -18,6 +18,7 @@ _NAMES = {
     "alpha": "alpha value",
     "momentum_decay": "momentum_decay value",
     "trust_coeff": "trust_coeff value",
+    "lambd": "lambd value",
 }
 
 
@@ -33,11 +34,11 @@ def check_options(options: dict[str, Any]) -> None:
     if isinstance(lr, Tensor) and foreach and "amsgrad" in options:
         raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
     for name, text in _NAMES.items():
-        if name in options:
+        if name in options and not (name == "eps" and "beta2_decay" in options):  # Adafactor has two: below
             _check_number(name, text, options[name])
     if "rho" in options and not options["rho"] <= 1:
         raise ValueError(f"Invalid rho value: {options['rho']}")
-    if "alpha" in options and not options["alpha"] < 1:
+    if "centered" in options and not options["alpha"] < 1:
         raise ValueError(
             f"Invalid alpha value: {options['alpha']}: an average that keeps {options['alpha']} of its past "
             "never forgets; give a number from 0 to just below 1"
@@ -65,6 +66,12 @@ def check_options(options: dict[str, Any]) -> None:
             )
     if options.get("nesterov") and "dampening" in options and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+    if "etas" in options and not 0 < options["etas"][0] < 1 < options["etas"][1]:
+        raise ValueError(f"Invalid eta values: {options['etas'][0]}, {options['etas'][1]}")
+    if "beta2_decay" in options:
+        _check_adafactor(options["beta2_decay"], *options["eps"], options["d"])
+    if options.get("line_search_fn") not in (None, "strong_wolfe"):
+        raise RuntimeError("only 'strong_wolfe' is supported")
     if "ns_coefficients" in options:
         _check_newton_schulz(**{name: options[name] for name in ("ns_coefficients", "ns_steps", "adjust_lr_fn")})
     if options.get("fused"):
@@ -94,6 +101,14 @@ def _check_number(name: str, text: str, value: Any) -> None:
         raise ValueError(f"Invalid {text}: {value}")
     if value == math.inf:
         raise ValueError(f"Invalid {text}: {value}: one step with it gives only inf and nan")
+
+
+def _check_adafactor(beta2_decay: float, eps1: float | None, eps2: float, d: float) -> None:
+    for text, value, smallest in (("epsilon1", eps1, 0), ("epsilon2", eps2, 0), ("Clipping threshold d", d, 1)):
+        if value is not None and not value >= smallest:
+            raise ValueError(f"{text} should be >= {smallest} but is: {value}")
+    if not beta2_decay <= 0:
+        raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
 
 
 def _check_newton_schulz(ns_coefficients: Any, ns_steps: int, adjust_lr_fn: str | None) -> None:

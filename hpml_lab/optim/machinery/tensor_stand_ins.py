@@ -4,6 +4,7 @@ Both support the operations that the rules use, so the same statements work for 
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,13 +16,13 @@ SMALL = 1 << 15  # for smaller tensors the call of an operation costs more than 
 
 
 class TensorList:
-    """Tensors updated together: each operation is one call of torch._foreach_… over all of them."""
+    """Tensors updated together: an operation is one call of torch._foreach_… over all of them, where there is one."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self.tensors = list(tensors)
 
     def __getattr__(self, name: str) -> Any:
-        operation = getattr(torch, f"_foreach_{name}")
+        operation = getattr(torch, f"_foreach_{name}", None) or partial(_one_by_one, name)
         numbers_shared = name in ("add", "add_", "div", "div_", "mul", "mul_")
 
         def method(self, *operands: Any, **options: Any) -> "TensorList":
@@ -39,6 +40,11 @@ class TensorList:
         first = self.tensors[0]
         is_number = isinstance(operand, int | float) and not first.is_cuda
         return first.new_full((), operand) if is_number and first.dtype in (torch.float32, torch.float64) else operand
+
+
+def _one_by_one(name: str, tensors: list[Tensor], *operands: Any) -> list[Tensor]:
+    columns = [operand if isinstance(operand, list) else [operand] * len(tensors) for operand in operands]
+    return [getattr(tensor, name)(*row) for tensor, *row in zip(tensors, *columns, strict=True)]
 
 
 class Tracked:
