@@ -50,7 +50,7 @@ class Adafactor(Optimizer):
 
     @staticmethod
     def update(theta, g, R=None, C=None, V=None, *, t, lr, beta2_decay, eps, d, weight_decay):
-        """R and C are the means of g² over rows and columns; a vector has V, as in Adam. The step is relative to θ, and clipped.
+        """R and C are means of g² over rows and columns; a vector has V, as in Adam. The step is relative to θ, and clipped.
 
             ε₁, ε₂ = eps
             r = max(ε₂, RMS(θ)) min(α, 1 / √t)

@@ -30,7 +30,7 @@ class Explanation:
                 f"It has {len(numbered)}: give a number from 0 to {len(numbered) - 1}.",
             )
         p, group = numbered[parameter]
-        state = optimizer.state.get(p, {})
+        state = optimizer.state.get(numbered[0][0] if optimizer.one_state else p, {})
         names = {symbol: name for symbol, name in optimizer.symbols.items() if state.get(name) is not None}
         values = {"theta": ("θ", p), **{symbol: (name, state[name]) for symbol, name in names.items()}}
         rules = list(optimizer.explained)
@@ -90,10 +90,12 @@ def _changed(code: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _summary(symbol: str, name: str, value: torch.Tensor) -> str:
+def _summary(symbol: str, name: str, value: torch.Tensor | list[torch.Tensor]) -> str:
     """`m = exp_avg (300, 784) float32: 0.01, -0.2, …; norm 3.1`: short for any size."""
-    value, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
     label = name if symbol == "theta" else f"{symbol} = {name}"
+    if isinstance(value, list):
+        return f"{label}: {len(value)} of them"
+    value, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
     if value.is_meta:
         return f"{label} {tuple(value.shape)} {dtype}, on the device meta"
     first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")

@@ -27,5 +27,6 @@ def formula_lines(function: Callable) -> tuple[tuple[str, str], ...]:
 
 
 def _on_one_line(statement: ast.stmt) -> str:
-    """The text of a statement, with `if …: …` on one line."""
-    return " ".join(line.strip() for line in ast.unparse(statement).splitlines())
+    """The text of a statement, with `if …: …; …` on one line."""
+    first, *more = (line.strip() for line in ast.unparse(statement).splitlines())
+    return " ".join([first, "; ".join(more)]).rstrip()

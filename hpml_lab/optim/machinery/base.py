@@ -60,6 +60,7 @@ class Optimizer(torch.optim.Optimizer):
     decay_as_pairs = False  # … and so is its decay
     complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
     update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
+    one_state = False  # the state of all parameters together is kept as that of the first one
     explained: tuple[str, ...] = ("update",)  # the methods whose lines `explain` shows
 
     def __init__(self, params: ParamsT, options: dict[str, Any]) -> None:
@@ -133,7 +134,9 @@ class Optimizer(torch.optim.Optimizer):
                         self._update_single(update, group)
         return loss
 
-    _step_with_hooks = torch.optim.Optimizer.profile_hook_step(_step)
+    @torch.optim.Optimizer.profile_hook_step
+    def _step_with_hooks(self, *closure: Any, **by_name: Any) -> Any:
+        return self._step(*closure, **by_name)
 
     @wraps(_step)
     def step(self, *closure: Any, **by_name: Any) -> Any:  # hooks see the arguments as they were given
