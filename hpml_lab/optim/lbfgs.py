@@ -82,16 +82,18 @@ class LBFGS(Optimizer):
         return gamma
 
     @staticmethod
-    def direction(g, Y, S, rho, gamma, a):
+    def direction(g, g_prev, Y, S, rho, gamma, a):
         """The inverse Hessian times −g, without a matrix: γ times the unit matrix, corrected by each pair (s, y).
 
             d = −g
+            g⁻ = g
             aᵢ = ρᵢ sᵢ · d; d = d − aᵢ yᵢ, from the newest pair to the oldest
             d = γ d
             d = d + (aᵢ − ρᵢ yᵢ · d) sᵢ, from the oldest pair to the newest
         Nocedal 1980; Nocedal and Wright 2006, Algorithm 7.4.
         """
         d = g.neg()
+        g_prev.copy_(g)
         for i in reversed(range(len(Y))):
             a[i] = S[i].dot(d) * rho[i]
             d.add_(Y[i], alpha=-a[i])
@@ -141,14 +143,13 @@ class LBFGS(Optimizer):
         for iteration in range(1, group["max_iter"] + 1):
             state["n_iter"] += 1
             if first := state["n_iter"] == 1:
-                Y, S, rho, gamma = [], [], [], 1
+                Y, S, rho, gamma, g_prev = [], [], [], 1, torch.empty_like(g)
             else:
                 gamma = self.curvature(g, d, t, g_prev, Y, S, rho, gamma, history_size=group["history_size"])
                 a = state.setdefault("al", [None] * group["history_size"])
                 a.extend([None] * (len(Y) - len(a)))
-            d = self.direction(g, Y, S, rho, gamma, state.get("al"))
-            g_prev, f_prev = g, f
-            t, slope = self.length(g, lr=scalar(group["lr"]), first=first), g.dot(d)
+            d = self.direction(g, g_prev, Y, S, rho, gamma, state.get("al"))
+            f_prev, slope, t = f, g.dot(d), self.length(g, lr=scalar(group["lr"]), first=first)
             if slope > -group["tolerance_change"]:
                 break
             calls = 0

@@ -15,6 +15,7 @@ class Rprop(Optimizer):
     """
 
     symbols = {"g_prev": "prev", "size": "step_size"}
+    decay = None  # it has none
 
     def __init__(
         self,

@@ -10,9 +10,16 @@ from torch.testing._internal.common_optimizers import optim_db
 
 import hpml_lab.optim
 
-NAMES = ("SGD", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam")
+NAMES = ("SGD", "ASGD", "Rprop", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam", "RAdam")
+OF_WHOLE_TENSORS = ("Adafactor", "Muon")
 # 0-dimensional, empty and odd ones
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (17, 33), (2, 3, 4))
+
+
+def fitting(name):
+    """The shapes that torch's class takes: Muon matrices only, Adafactor none without elements."""
+    return [shape for shape in SHAPES if (name != "Muon" or len(shape) == 2) and (name != "Adafactor" or 0 not in shape)]
+
 
 INPUTS = [
     pytest.param(info.optim_cls.__name__, entry.kwargs, id=f"{info.optim_cls.__name__}: {entry.desc or 'defaults'}")
@@ -41,6 +48,11 @@ def gradients(params, steps, seed=1):
         yield row
 
 
+def decay(name, value):
+    """Weight decay as an option, which Rprop does not have."""
+    return {} if name == "Rprop" else {"weight_decay": value}
+
+
 def walk(optimizer, params, steps):
     for row in gradients(params, steps):
         for p, g in zip(params, row, strict=True):
@@ -64,6 +76,7 @@ def compare(name, options, dtype, steps=25, shapes=SHAPES, **ours):
     runs = []
     for module, more in ((hpml_lab.optim, ours), (torch.optim, {"foreach": False})):
         params = parameters(shapes, dtype)
+        more = {} if name == "Muon" else more  # which has no lists
         optimizer = getattr(module, name)(params, **copy.deepcopy(options), **more)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a tensor learning rate that becomes a number
@@ -86,13 +99,13 @@ def test_complex_parameters(name, options):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *OF_WHOLE_TENSORS])
 def test_sixteen_bits(name, dtype):
-    compare(name, {"weight_decay": 0.01}, dtype)  # as lists torch itself rounds 16 bits differently
+    compare(name, decay(name, 0.01), dtype, shapes=fitting(name))  # as lists torch itself rounds 16 bits differently
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *OF_WHOLE_TENSORS])
 def test_a_rate_in_a_tensor(name):
     for dtype in (torch.float32, torch.float64):
-        compare(name, {"lr": torch.tensor(0.01)}, dtype)
-        compare(name, {"lr": torch.tensor([0.013]), "weight_decay": 0.1}, dtype)
+        compare(name, {"lr": torch.tensor(0.01)}, dtype, shapes=fitting(name))
+        compare(name, {"lr": torch.tensor([0.013]), **decay(name, 0.1)}, dtype, shapes=fitting(name))

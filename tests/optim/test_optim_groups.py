@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from test_optim_bits import NAMES, assert_same_bits, parameters, walk
+from test_optim_bits import NAMES, assert_same_bits, decay, parameters, walk
 
 import hpml_lab.optim
 from hpml_lab.optim import SGD, Adam, RMSprop
@@ -48,7 +48,7 @@ def test_numbers_of_numpy_are_numbers(name, number):
     runs = []
     for module in (hpml_lab.optim, torch.optim):
         params = parameters(((3, 5), ()), torch.float32)
-        runs.append(getattr(module, name)(params, lr=number, weight_decay=number, foreach=False))
+        runs.append(getattr(module, name)(params, lr=number, **decay(name, number), foreach=False))
         walk(runs[-1], params, 5)
     assert_same_bits(*runs)
 

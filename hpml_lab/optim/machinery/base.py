@@ -97,7 +97,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- what all classes share ------------------------------------------------------------------------------------
 
-    @staticmethod  # None in a class whose `update` contains it
+    @staticmethod  # None in a class that has none, or whose `update` contains it
     def decay(theta: Tensor, g: Tensor, lr: Any, weight_decay: Any, decoupled: bool) -> Tensor:
         """Weight decay λ: subtracted from θ itself (decoupled, as in AdamW) or added to the gradient (L2). Returns g.
 

@@ -11,6 +11,7 @@ import random
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -37,13 +38,13 @@ class SteppedOptimizer:
     """An optimizer over parameters that are views of one flat tensor, so that a step is checked in one comparison."""
 
     def __init__(self, package: ModuleType, inputs: OptimizerInput, device: torch.device, foreach: bool | None) -> None:
-        shapes = (SPARSE_SHAPE,) if inputs.sparse else inputs.shapes
+        self.takes_closure = inputs.name == "LBFGS"
         generator = torch.Generator().manual_seed(0)
-        start = torch.randn(sum(map(math.prod, shapes)), generator=generator, dtype=_wide(inputs.dtype))
+        start = torch.randn(sum(map(math.prod, inputs.taken)), generator=generator, dtype=_wide(inputs.dtype))
         self.flat = start.to(device, inputs.dtype)
-        self.params = [view.requires_grad_() for view in _views(self.flat, shapes)]
+        self.params = [view.requires_grad_() for view in _views(self.flat, inputs.taken, not self.takes_closure)]
         self.flat_gradient = torch.zeros_like(self.flat)
-        self.gradients = _views(self.flat_gradient, shapes)
+        self.gradients = _views(self.flat_gradient, inputs.taken, not self.takes_closure)
         options = {name: _copy(value) for name, value in inputs.options.items()}
         optimizer_class = getattr(package, inputs.name)
         if foreach is not None and "foreach" in inspect.signature(optimizer_class).parameters:
@@ -64,16 +65,25 @@ class SteppedOptimizer:
             self.flat_gradient.copy_(gradient)
             for p, g, is_missing in zip(self.params, self.gradients, missing, strict=True):
                 p.grad = None if is_missing else g
-            self.optimizer.step()
-            kept = torch.equal(self.flat_gradient, gradient)
+            expected = gradient.clone() if self.takes_closure else gradient
+            self.optimizer.step(*[partial(self._bowl, gradient, expected)] * self.takes_closure)
+            kept = torch.equal(self.flat_gradient, expected)
         self.overwritten |= not kept
+
+    def _bowl(self, slope: Tensor, gradient: Tensor) -> Tensor:
+        """Σ slope · θ + θ²/2 − cos(θ)/2, the last two with the other sign where they are maximized. Sets the gradient."""
+        theta, slope = _reals(self.flat), _reals(slope)
+        sign = -1 if self.optimizer.param_groups[0].get("maximize") else 1
+        _reals(gradient).copy_(slope + sign * (theta + theta.sin() / 2))
+        self.flat_gradient.copy_(gradient)
+        return (slope * theta + sign * (theta**2 - theta.cos()) / 2).sum()
 
     def change_rate(self, factor: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"] * factor
 
     def state(self) -> list[dict[str, Tensor]]:
-        return [{name: torch.as_tensor(value) for name, value in self.optimizer.state[p].items()} for p in self.params]
+        return [dict(_tensors(self.optimizer.state[p])) for p in self.params]
 
 
 def compare_with_torch(
@@ -123,7 +133,7 @@ def _gradients(inputs: OptimizerInput, device: torch.device) -> Iterable[tuple[T
             gradient = torch.sparse_coo_tensor(rows, values.to(inputs.dtype), SPARSE_SHAPE, check_invariants=False)
             yield gradient.to(device), [False]
         return
-    sizes = torch.tensor([math.prod(shape) for shape in inputs.shapes])
+    sizes = torch.tensor([math.prod(shape) for shape in inputs.taken])
     scale = 10 ** (torch.rand(inputs.steps, len(sizes), generator=generator, dtype=torch.float64) * 9 - 6)
     turn = torch.arange(inputs.steps)[:, None] + torch.arange(len(sizes))
     scale[turn % 5 == 4] = 0
@@ -132,10 +142,18 @@ def _gradients(inputs: OptimizerInput, device: torch.device) -> Iterable[tuple[T
     yield from zip(made.to(device, inputs.dtype), (turn % 7 == 6).tolist(), strict=True)
 
 
-def _views(flat: Tensor, shapes: Iterable[tuple[int, ...]]) -> list[Tensor]:
-    """Views of these shapes, one after the other; the last of several is transposed, so that it is not contiguous."""
+def _views(flat: Tensor, shapes: Iterable[tuple[int, ...]], transposed: bool = True) -> list[Tensor]:
+    """Views of these shapes, one after the other; the last of several may be transposed, so that it is not contiguous."""
     *made, last = (part.view(shape) for part, shape in zip(flat.split([math.prod(s) for s in shapes]), shapes, strict=True))
-    return [*made, last.permute(tuple(reversed(range(last.ndim))))] if made else [last]
+    return [*made, last.permute(tuple(reversed(range(last.ndim))))] if made and transposed else [*made, last]
+
+
+def _tensors(state: dict[str, Any]) -> Iterable[tuple[str, Tensor]]:
+    """The entries of a state, and those of the lists in it, as tensors; no entry is made of None."""
+    for name, value in state.items():
+        for i, entry in enumerate(value if isinstance(value, list) else [value]):
+            if entry is not None:
+                yield f"{name}[{i}]" if isinstance(value, list) else name, torch.as_tensor(entry)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -11,8 +11,12 @@ from typing import Any
 
 import torch
 
-DENSE = ("SGD", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam")
-CLASSES = (*DENSE, "SparseAdam")
+from hpml_lab import optim
+
+ELEMENTWISE = ("SGD", "ASGD", "Rprop", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam", "RAdam")
+CLASSES = (*ELEMENTWISE, "SparseAdam", "Adafactor", "Muon", "LBFGS")  # all of torch.optim's
+REFUSE_COMPLEX = ("SparseAdam", "Adafactor", "Muon")
+EXPENSIVE = ("Muon", "LBFGS")  # a step is 15 products of matrices in 16 bits, or up to 20 iterations: fewer of them
 SPARSE = ("SGD", "Adagrad", "SparseAdam")  # these accept sparse gradients
 # 0-dimensional, empty, odd, larger than a vector register; the last one is transposed, so that it is not contiguous
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (4, 6))
@@ -34,10 +38,19 @@ class OptimizerInput:
     shapes: tuple[tuple[int, ...], ...] = SHAPES
 
     @property
+    def taken(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes among `shapes` that torch's class takes: Muon matrices only, Adafactor none without elements."""
+        if self.sparse:
+            return (SPARSE_SHAPE,)
+        fits = {"Muon": lambda shape: len(shape) == 2, "Adafactor": lambda shape: 0 not in shape}.get(self.name, lambda _: True)
+        return tuple(filter(fits, self.shapes)) or ((3, 5),)
+
+    @property
     def accepts_lists(self) -> bool:
         """Whether the class works on lists of tensors with this input: Adam refuses a tensor rate there, like torch's."""
         known = inspect.signature(getattr(torch.optim, self.name)).parameters
-        return "foreach" in known and not ("amsgrad" in known and isinstance(self.options.get("lr"), torch.Tensor))
+        tensor_rate = "amsgrad" in known and isinstance(self.options.get("lr"), torch.Tensor)
+        return "foreach" in known and getattr(optim, self.name).takes_lists and not tensor_rate
 
 
 def suite(name: str) -> tuple[list[Options], list[tuple[Any, Options, bool]]]:
@@ -66,6 +79,7 @@ def suite(name: str) -> tuple[list[Options], list[tuple[Any, Options, bool]]]:
 
 def suite_inputs(name: str, steps: int = 25) -> list[OptimizerInput]:
     """PyTorch's own inputs of a class, in float32 and float64."""
+    steps = -(-steps // 5) if name in EXPENSIVE else steps
     return [
         OptimizerInput(name, options, dtype, steps, sparse=name == "SparseAdam")
         for dtype in (torch.float32, torch.float64)
@@ -96,10 +110,27 @@ def random_options(name: str, draw: random.Random) -> Options:
         "amsgrad": lambda: draw.random() < 0.5,
         "centered": lambda: draw.random() < 0.5,
         "decoupled_weight_decay": lambda: draw.random() < 0.5,
+        "etas": lambda: (draw.uniform(0.1, 0.95), draw.uniform(1.05, 2)),
+        "step_sizes": lambda: (10 ** draw.uniform(-7, -2), 10 ** draw.uniform(-1, 2)),
+        "lambd": lambda: often_zero(0, 0.5),
+        "t0": lambda: draw.choice((draw.uniform(0, 12), 1e6)),
+        "beta2_decay": lambda: draw.uniform(-1.5, 0),
+        "d": lambda: draw.uniform(1, 2),
+        "ns_coefficients": lambda: (draw.uniform(1.5, 3.5), draw.uniform(-5, -0.5), draw.uniform(0, 2)),
+        "ns_steps": lambda: draw.randrange(8),
+        "adjust_lr_fn": lambda: draw.choice((None, "original", "match_rms_adamw")),
+        "max_iter": lambda: draw.randrange(1, 12),
+        "max_eval": lambda: draw.choice((None, draw.randrange(1, 20))),
+        "tolerance_grad": lambda: 10 ** draw.uniform(-9, 0),
+        "tolerance_change": lambda: 10 ** draw.uniform(-9, -2),
+        "history_size": lambda: draw.randrange(1, 8),
+        "line_search_fn": lambda: draw.choice((None, "strong_wolfe")),
     }
+    if name == "Adafactor":
+        ranges["eps"] = lambda: (draw.choice((None, 10 ** draw.uniform(-12, -1))), 10 ** draw.uniform(-6, 0))
     known = inspect.signature(getattr(torch.optim, name)).parameters
     options = {option: make() for option, make in ranges.items() if option in known}
-    if options.get("nesterov"):  # it requires a momentum and no dampening
+    if options.get("nesterov") and "dampening" in known:  # it requires a momentum and no dampening
         options.update(momentum=options["momentum"] or 0.9, dampening=0.0)
     return options
 
@@ -111,11 +142,13 @@ def own_inputs(name: str, draws: int = 8, steps: int = 25, long_steps: int = 100
     parameters; a learning rate that is a tensor; sparse gradients.
     """
     draw = random.Random(f"{name} {seed}")
-    real, pairs = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
+    real, pairs = (torch.float32, torch.float64), () if name in REFUSE_COMPLEX else (torch.complex64, torch.complex128)
     always_sparse = name == "SparseAdam"
+    if name in EXPENSIVE:
+        steps, long_steps = -(-steps // 5), -(-long_steps // 20)
     inputs = []
     for i in range(draws):
-        dtype = (real if always_sparse else real + real + pairs)[i % (2 if always_sparse else 6)]
+        dtype = (real + real + pairs)[i % len(real + real + pairs)]
         inputs.append(OptimizerInput(name, random_options(name, draw), dtype, steps, rates=i % 3 > 0, sparse=always_sparse))
     for dtype in real:
         inputs.append(OptimizerInput(name, {}, dtype, long_steps, rates=True, sparse=always_sparse))
@@ -127,6 +160,4 @@ def own_inputs(name: str, draws: int = 8, steps: int = 25, long_steps: int = 100
                 options.update({"weight_decay": 0.0} if "weight_decay" in options else {})  # not defined for sparse gradients
                 options.update({"nesterov": False} if "nesterov" in options else {})
             inputs += [OptimizerInput(name, options, dtype, steps, rates=True, sparse=True) for options in ({}, *drawn)]
-    if not always_sparse:
-        inputs += [OptimizerInput(name, {}, dtype, steps, rates=True) for dtype in pairs]
-    return inputs
+    return inputs + [OptimizerInput(name, {}, dtype, steps, rates=True) for dtype in pairs]
