@@ -161,7 +161,6 @@ class LBFGS(Optimizer):
                     partial(self._try, closure, start, d),
                     group["max_eval"] - evaluations,
                     d.abs().max(),
-                    group["tolerance_change"],
                 )
             self._move(d, t)
             if not group["line_search_fn"] and iteration < group["max_iter"]:

@@ -242,7 +242,8 @@ class Optimizer(torch.optim.Optimizer):
             mine = chain.from_iterable(group["params"] for group in self.param_groups)
             for index, p in zip(indices, mine, strict=True):
                 saved = given["state"].get(index, {})
-                self.state[p].update({name: deepcopy(saved[name]) for name in self.exact_numbers if name in saved})
+                if exact := {name: deepcopy(saved[name]) for name in self.exact_numbers if name in saved}:
+                    self.state[p].update(exact)
         for saved in self.state.values():
             if not isinstance(saved, dict):
                 continue

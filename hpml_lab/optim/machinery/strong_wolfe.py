@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-ENOUGH, FLATTER = 1e-4, 0.9
+ENOUGH, FLATTER, NARROW = 1e-4, 0.9, 1e-9
 
 
 class Trial(NamedTuple):
@@ -24,16 +24,14 @@ class Trial(NamedTuple):
     slope: Tensor
 
 
-def strong_wolfe(
-    start: Trial, t: Any, evaluate: Callable[[Any], Trial], most: int, size: Tensor, tolerance: float
-) -> tuple[Trial, int]:
+def strong_wolfe(start: Trial, t: Any, evaluate: Callable[[Any], Trial], most: int, size: Tensor) -> tuple[Trial, int]:
     """(the trial to take, how many there were).
 
     start     where the step begins, with t = 0
     t         the first length to try
     evaluate  makes a trial of a length
     most      the largest number of trials after the first
-    size      the largest element of d: a bracket is not searched where it changes no parameter by `tolerance`
+    size      the largest element of d: a bracket is not searched if it moves no parameter by 1e-9
     """
 
     def too_high(trial: Trial) -> bool:
@@ -59,7 +57,7 @@ def strong_wolfe(
     # The bracket shrinks around the minimum.
     low = 0 if bracket[0].f <= bracket[1].f else 1
     close_to_an_end = False
-    while count < most and not abs(bracket[1].t - bracket[0].t) * size < tolerance:
+    while count < most and not abs(bracket[1].t - bracket[0].t) * size < NARROW:
         left, right = min(bracket[0].t, bracket[1].t), max(bracket[0].t, bracket[1].t)
         t, margin = lowest_of_cubic(*bracket, left, right), 0.1 * (right - left)
         if min(right - t, t - left) < margin:
