@@ -145,6 +145,8 @@ def torch_equivalent(optimizer: str, parameters: Any, **hyper: float) -> torch.o
     options = {**formula.defaults, **hyper}
     if "beta1" in options:
         options["betas"] = (options.pop("beta1"), options.pop("beta2"))
+    if "eta_minus" in options:
+        options["etas"] = (options.pop("eta_minus"), options.pop("eta_plus"))
     if optimizer == "nesterov":
         options["nesterov"] = True
     return getattr(hpml_lab.optim, formula.torch_equivalent)(parameters, **options)

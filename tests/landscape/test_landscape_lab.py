@@ -96,6 +96,8 @@ def test_a_division_by_zero_ends_the_path():
         {"momentum": -0.1},
         {"optimizers": "adam", "momentum": 0.9},
         {"beta2": 1.5},
+        {"optimizers": "rprop", "eta_minus": 1.0},
+        {"optimizers": "rprop", "eta_plus": 1},
         {"start": (1,)},
         {"start": 1.5},
         {"start": (1, math.inf)},
@@ -205,7 +207,7 @@ def test_every_path_in_javascript_is_pythons_path(computed, capsys):
         # What diverges is compared with its own size.
         distance = max((abs(a - b) / max(x1 - x0, abs(b)) for a, b in pairs), default=0.0)
         chaotic = given["surface"] == "rastrigin" and given["hyper"]["lr"] == 10
-        assert distance <= 1e-12 or chaotic, name
+        assert distance <= (1e-9 if given["optimizer"] == "radam" else 1e-12) or chaotic, name  # ρ is what is left of ρ∞
         exact = (found["x"], found["y"], found["losses"], found["rates"]) == (path.x, path.y, path.losses, path.rates)
         if "**" not in "".join(code for _, code in FORMULAS[given["optimizer"]].lines) and given["surface"] != "rastrigin":
             assert exact or given["schedule"] in ("cosine", "one cycle"), f"{name}: nothing but + − · / √ max was computed"

@@ -9,10 +9,10 @@ from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, path, run_grid, torch
 from hpml_lab.optim.formulas.by_name import FORMULAS
 
 # The hyperparameter on the grid's second axis.
-SECOND = {"rmsprop": "alpha", "adadelta": "rho"} | {name: "beta1" for name in ("adam", "adamw", "adamax", "nadam")}
+SECOND = {"rmsprop": "alpha", "adadelta": "rho"} | {name: "beta1" for name in ("adam", "adamw", "adamax", "nadam", "radam")}
 SECOND |= {"momentum": "momentum", "nesterov": "momentum"}
 # torch keeps NAdam's product of momenta in float32, whatever the parameter is; the formula does not.
-LOOSE = {"nadam": 1e-6}
+LOOSE = {"nadam": 1e-6, "radam": 1e-9}  # … and RAdam's ρ is what two numbers near 2000 differ by
 CELLS, STEPS, SAMPLED = 12, 150, 6
 
 
@@ -21,7 +21,9 @@ RATES = {"rosenbrock": 0.001, "beale": 0.02, "himmelblau": 0.012, "saddle": 0.5,
 
 
 def settings(name, surface="quadratic"):
-    top = {"adadelta": 2.0}.get(name) or (RATES.get(surface, 0.1) if FORMULAS[name].torch_equivalent == "SGD" else 0.1)
+    top = {"adadelta": 2.0}.get(name) or (
+        RATES.get(surface, 0.1) if FORMULAS[name].torch_equivalent in ("SGD", "RAdam") else 0.1
+    )
     lr = torch.linspace(top / 100, top, CELLS, dtype=torch.float64)[None]
     if name not in SECOND:
         return {"lr": lr.expand(CELLS, CELLS)}

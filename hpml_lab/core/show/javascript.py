@@ -20,7 +20,14 @@ OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "
 OPERATORS |= {ast.BitXor: "^", ast.RShift: ">>", ast.BitAnd: "&"}
 _COMPARISONS = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==="}
 _FUNCTIONS = {"sqrt": "Math.sqrt", "largest": "Math.max", "abs": "Math.abs", "min": "Math.min", "max": "Math.max"}
-_FUNCTIONS |= {"cos": "Math.cos", "sin": "Math.sin", "math.cos": "Math.cos", "times32": "times32", "ratio": "ratio"}
+_FUNCTIONS |= {
+    "cos": "Math.cos",
+    "sin": "Math.sin",
+    "math.cos": "Math.cos",
+    "times32": "times32",
+    "ratio": "ratio",
+    "above": "above",
+}
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ const divide = (a, b) => { if (b === 0) dividedByZero = true; return a / b; };
 // The norm of both parameters of a layer, and the ratio of two norms: 1 where one of them is 0.
 const norm = (a, b) => Math.sqrt(a * a + b * b);
 const ratio = (a, b) => (a > 0 && b > 0 ? a / b : 1);
+const above = (a, b, then, otherwise) => (a > b ? then : otherwise);
 // a ** b, kept by step: neighboring cells of a map raise the same numbers to the same powers.
 const power = (slot, t, a, b) => {
   const at = slot * LONGEST + t;
@@ -109,7 +110,7 @@ const OPERATORS = {
   "+": [1, " + ", (a, b) => a + b], "-": [1, " − ", (a, b) => a - b], "*": [2, "·", (a, b) => a * b],
   "/": [2, " / ", (a, b) => a / b], "**": [4, "^", (a, b) => Math.pow(a, b)],
 };
-const CALLS = { sqrt: Math.sqrt, largest: Math.max, abs: Math.abs, ratio };
+const CALLS = { sqrt: Math.sqrt, largest: Math.max, abs: Math.abs, ratio, above };
 // The branch that is taken in ["if", a, b, then, otherwise]: `then` where a is b.
 const branch = ([, a, b, then, otherwise], at) => (value(a, at) === value(b, at) ? then : otherwise);
 function value(node, at) {
@@ -130,6 +131,7 @@ function written(node, at, precedence = 0, first = true) {
   }
   const [name, left, right] = node;
   if (name === "if") return written(branch(node, at), at, precedence, first);
+  if (name === "above") return written(value(left, at) > value(right, at) ? node[3] : node[4], at, precedence, first);
   if (name === "norm") return `‖(${at.layer.map(one => written(left, one)).join(", ")})‖`;
   if (name === "ratio") return value(left, at) > 0 && value(right, at) > 0 ? written(["/", left, right], at, precedence, first) : "1";
   if (name === "sqrt") return Array.isArray(left) ? `√(${written(left, at)})` : `√${written(left, at, 0, false)}`;

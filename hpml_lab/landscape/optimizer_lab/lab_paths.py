@@ -44,7 +44,7 @@ _ADAPTIVE_RATES |= {"lars": 5.0, "lamb": 0.05, "novograd": 0.05}
 
 def first_rate(surface: Surface, optimizer: str) -> float:
     """A learning rate with which `optimizer` makes progress on `surface`."""
-    if optimizer not in PLAIN_RULES:
+    if optimizer not in (*PLAIN_RULES, "radam"):  # whose first five steps are those of momentum
         return _ADAPTIVE_RATES.get(optimizer, 0.2)
     if surface.eigenvalues:
         return float(f"{0.5 / max(surface.eigenvalues):.1g}")
@@ -170,7 +170,7 @@ def settings(
     follow      the optimizer to show in detail; default: the last
     panels      parts of the lab, names in PANELS; default: all
     hyper       further hyperparameters by the formulas' names (momentum, rho, alpha, beta1, beta2, eps, weight_decay,
-                momentum_decay, trust_coeff), one number for all that have it, or {optimizer: number}
+                momentum_decay, trust_coeff, eta_minus, eta_plus), one number for all that have it, or {optimizer: number}
 
     Raises LabError for unknown names and invalid values.
     """
@@ -243,6 +243,8 @@ def _checked(key: str, value: float) -> float:
         raise LabError(f"lr = {value:g} does not descend.", "Give a learning rate above 0.")
     if key in ("momentum", "rho", "alpha", "beta1", "beta2") and not 0 <= value < 1:
         raise LabError(f"{key} = {value:g} never forgets.", "Give a decay rate from 0 to just below 1.")
+    if key in ("eta_minus", "eta_plus") and not (0 < value < 1 if key == "eta_minus" else value > 1):
+        raise LabError(f"{key} = {value:g} is not valid.", "Give an eta_minus between 0 and 1 and an eta_plus above 1.")
     if value < 0:
         raise LabError(f"{key} = {value:g} is negative.", "Give 0 or more.")
     return value

@@ -38,9 +38,21 @@ def sqrt(x: Number) -> Number:
 
 def largest(a: Number, b: Number) -> Number:
     """max(a, b), elementwise for tensors and layers."""
-    return (
-        torch.maximum(a, b) if isinstance(a, torch.Tensor) else Floats(map(max, a, b)) if isinstance(a, Floats) else max(a, b)
-    )
+    if isinstance(a, torch.Tensor):
+        return torch.maximum(a, torch.as_tensor(b))
+    return _by_parameter(max)(a, b) if isinstance(a, Floats) else max(a, b)
+
+
+def above(a: Number, b: Number, then: Number, otherwise: Number) -> Number:
+    """`then` where a > b and `otherwise` elsewhere, for each element of a tensor or layer."""
+    values = a, b, then, otherwise
+    if (like := next((value for value in values[:2] if isinstance(value, torch.Tensor)), None)) is not None:
+        a, b, then, otherwise = (torch.as_tensor(value, dtype=like.dtype, device=like.device) for value in values)
+        return torch.where(a > b, then, otherwise)
+    if layer := next((value for value in values[:2] if isinstance(value, Floats)), ()):
+        columns = (value if isinstance(value, Floats) else [value] * len(layer) for value in values)
+        return Floats(map(above, *columns))
+    return then if a > b else otherwise
 
 
 def norm(x: Number) -> Number:

@@ -1,8 +1,8 @@
 """The update rules as the papers and the lecture print them: one line of code for each line of the formula.
 
 A rule takes the parameter θ, the gradient g at θ and the rule's state, and returns the new θ. It uses only arithmetic (+, -, *,
-/, √, max), so the same lines update a Python float under a slider, a tensor of 40 000 settings, or an mpmath number. LARS, LAMB
-and NovoGrad also use the norm of a layer, whose parameters then are a tensor's first axis, or a `Floats`.
+/, √, max) and choices, so the same lines update a Python float under a slider, a tensor of 40 000 settings, or an mpmath
+number. LARS, LAMB and NovoGrad also use the norm of a layer, whose parameters then are a tensor's first axis, or a `Floats`.
 
 `s` holds the state under the formula's names; its entries are replaced, never changed in place. The classes in the other
 modules of this package compute the same rules in torch.optim's order of operations, and so with its rounding.
@@ -10,7 +10,7 @@ modules of this package compute the same rules in torch.optim's order of operati
 α learning rate, γ momentum, ρ and β decay rates, ε smoothing term, η trust coefficient, t the number of the step, from 1.
 """
 
-from hpml_lab.optim.formulas.arithmetic import largest, norm, ratio, sqrt
+from hpml_lab.optim.formulas.arithmetic import above, largest, norm, ratio, sqrt
 
 
 def gradient_descent(theta, g, s, t, lr=0.1):
@@ -160,6 +160,50 @@ def nadam(theta, g, s, t, lr=0.002, beta1=0.9, beta2=0.999, eps=1e-8, momentum_d
     s.v_hat = s.v / (1 - beta2**t)
     s.m_hat = mu_next * s.m / (1 - s.mu_product * mu_next) + (1 - mu) * g / (1 - s.mu_product)
     theta = theta - lr * s.m_hat / (sqrt(s.v_hat) + eps)
+    return theta
+
+
+def radam(theta, g, s, t, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    """RAdam: momentum's steps while v averages over few gradients (ρ ≤ 5); then Adam's, at first shorter by the factor r.
+
+        m = β₁ m + (1 − β₁) g
+        v = β₂ v + (1 − β₂) g²
+        ρ∞ = max(2 / (1 − β₂) − 1, 5)
+        ρ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)
+        q = max(ρ, 5)
+        r = √((q − 4) (q − 2) ρ∞ / ((ρ∞ − 4) (ρ∞ − 2) q))
+        k = √(1 − β₂ᵗ) / (√v + ε)
+        θ = θ − α m / (1 − β₁ᵗ) · (k r if ρ > 5, else 1)
+    Liu et al. 2020, Algorithm 2; torch.optim.RAdam.
+    """
+    s.m = beta1 * s.m + (1 - beta1) * g
+    s.v = beta2 * s.v + (1 - beta2) * g * g
+    rho_inf = largest(2 / (1 - beta2) - 1, 5)
+    rho = rho_inf - 2 * t * beta2**t / (1 - beta2**t)
+    q = largest(rho, 5)
+    r = sqrt((q - 4) * (q - 2) * rho_inf / ((rho_inf - 4) * (rho_inf - 2) * q))
+    k = sqrt(1 - beta2**t) / (sqrt(s.v) + eps)
+    theta = theta - lr * s.m / (1 - beta1**t) * above(rho, 5, k * r, 1)
+    return theta
+
+
+def rprop(theta, g, s, t, lr=0.01, eta_minus=0.5, eta_plus=1.2):
+    """Rprop: a step size Δ for each parameter, which grows while its gradient keeps its sign. α is the first one.
+
+        c = g g⁻
+        η = η⁺ if c > 0, η⁻ if c < 0, else 1
+        Δ = η Δ, at first η α
+        Δ = Δ, at least 10⁻⁶ and at most 50
+        g⁻ = 0 if c < 0, else g
+        θ = θ − Δ if g⁻ > 0, θ + Δ if g⁻ < 0
+    Riedmiller and Braun 1993; torch.optim.Rprop.
+    """
+    c = g * s.g_prev
+    eta = above(c, 0, eta_plus, above(0, c, eta_minus, 1))
+    size = eta * (lr if t == 1 else s.size)
+    s.size = above(size, 50, 50, largest(size, 1e-6))
+    s.g_prev = above(0, c, 0, g)
+    theta = above(s.g_prev, 0, theta - s.size, above(0, s.g_prev, theta + s.size, theta))
     return theta
 
 
