@@ -19,6 +19,7 @@ STEPS, TURN = 120, 60  # the learning rate changes at TURN
 BOUND = 1e-12
 # torch's defaults
 BETAS, RHO, ALPHA, DECAY, PSI = (mpf("0.9"), mpf("0.999")), mpf("0.9"), mpf("0.99"), mpf("0.01"), mpf("0.004")
+ETAS, SIZES, LAMBD, POWER = (mpf("0.5"), mpf("1.2")), (mpf("1e-6"), mpf(50)), mpf("1e-4"), mpf("0.75")
 SMALL_EPS, EPS, LARGE_EPS = mpf("1e-10"), mpf("1e-8"), mpf("1e-6")
 
 
@@ -141,9 +142,54 @@ def nadam(
         yield theta
 
 
+def radam(theta, gradients, lr, betas=BETAS, eps=EPS, weight_decay=0, decoupled_weight_decay=False, maximize=False):
+    """Liu et al. 2020, Algorithm 2, from the sixth step or so on (ρ > 5, there 4); ε as in torch."""
+    m = v = mpf(0)
+    longest = 2 / (1 - betas[1]) - 1
+    for t, g in enumerate(gradients, 1):
+        g = -g if maximize else g
+        if decoupled_weight_decay:
+            theta *= 1 - lr(t - 1) * weight_decay
+        else:
+            g += weight_decay * theta
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * g**2
+        step = m / (1 - betas[0] ** t)
+        length = longest - 2 * t * betas[1] ** t / (1 - betas[1] ** t)
+        if length > 5:
+            rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+            step *= sqrt(rectified) * sqrt(1 - betas[1] ** t) / (sqrt(v) + eps)
+        theta -= lr(t - 1) * step
+        yield theta
+
+
+def rprop(theta, gradients, lr, etas=ETAS, step_sizes=SIZES, maximize=False):
+    """Riedmiller and Braun 1993, without the step back: a gradient that changed its sign counts as 0."""
+    size, before = lr(0), mpf(0)
+    for g in gradients:
+        g = -g if maximize else g
+        if g * before > 0:
+            size = min(size * etas[1], step_sizes[1])
+        elif g * before < 0:
+            size, g = max(size * etas[0], step_sizes[0]), mpf(0)
+        theta -= size * mpmath.sign(g)
+        before = g
+        yield theta
+
+
+def asgd(theta, gradients, lr, lambd=LAMBD, alpha=POWER, t0=1e6, weight_decay=0, maximize=False):
+    """Polyak and Juditsky 1992 with Bottou's rate; torch computes the rate of a step at the end of the one before."""
+    rate = lr(0)
+    for t, g in enumerate(gradients, 1):
+        g = (-g if maximize else g) + weight_decay * theta
+        theta = (1 - lambd * rate) * theta - rate * g
+        rate = lr(t - 1) / (1 + lambd * lr(t - 1) * t) ** alpha
+        yield theta
+
+
 ORACLES = {
     "SGD": sgd, "Adagrad": adagrad, "Adadelta": adadelta, "RMSprop": rmsprop, "Adam": adam, "AdamW": adamw, "Adamax": adamax,
-    "NAdam": nadam,
+    "NAdam": nadam, "RAdam": radam, "Rprop": rprop, "ASGD": asgd,
 }  # fmt: skip
 
 CASES = [
@@ -182,6 +228,15 @@ CASES = [
     ("NAdam", {"betas": (0.7, 0.95), "momentum_decay": 0.1, "eps": 0.01}),
     ("NAdam", {"weight_decay": 0.1}),
     ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("RAdam", {}),
+    ("RAdam", {"betas": (0.7, 0.95), "eps": 0.01}),
+    ("RAdam", {"weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True, "betas": (0.5, 0.6)}),
+    ("Rprop", {}),
+    ("Rprop", {"etas": (0.3, 1.5), "step_sizes": (0.001, 0.02), "maximize": True}),
+    ("ASGD", {}),
+    ("ASGD", {"lambd": 0.1, "alpha": 0.9, "t0": 3.0}),
+    ("ASGD", {"weight_decay": 0.1, "lambd": 0.0, "maximize": True}),
 ]  # fmt: skip
 
 # Powers of two as rates: α and α/4 are the same numbers in float64 and in 50 digits.
@@ -237,10 +292,14 @@ def distance(name, optimizer_class, options, oracle=None):
     return float(worst)
 
 
+# RAdam's ρ is what two numbers near 2000 differ by.
+BOUNDS = {"RAdam": 1e-9}
+
+
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
 @pytest.mark.parametrize("name, options", CASES, ids=[f"{name}-{'-'.join(options) or 'plain'}" for name, options in CASES])
 def test_the_class_computes_its_papers_equations(package, name, options):
-    assert distance(name, getattr(package, name), options) < BOUND
+    assert distance(name, getattr(package, name), options) < BOUNDS.get(name, BOUND)
 
 
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
@@ -276,6 +335,77 @@ def sparse_adam(theta, gradients, lr, beta1, beta2, eps):
             m, v = beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g**2
             theta -= lr * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + eps)
         yield theta
+
+
+@pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
+def test_asgds_average_is_the_mean_of_all_points_since_t0(package):
+    start, gradients = sequence()
+    theta, points = start.clone().requires_grad_(), []
+    optimizer = package.ASGD([theta], lr=0.01, t0=20)
+    for g in gradients:
+        theta.grad = g.clone()
+        optimizer.step()
+        points.append(theta.detach().clone())
+    # with weight 1 / max(1, t − t₀) from the step after t on, so that the first of them is the one after step t₀ + 1
+    average = torch.stack(points[21:]).mean(0)
+    torch.testing.assert_close(optimizer.state[theta]["ax"], average, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
+@pytest.mark.parametrize("shape", [(6,), (3, 4)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"beta2_decay": -0.5, "d": 1.25, "eps": (1e-6, 0.5), "weight_decay": 0.1}], ids=str)
+def test_adafactor_computes_its_papers_equations(package, shape, options):
+    """Shazeer and Stern 2018, Algorithms 4 and 5, with means for sums and ε₁ as a floor, as torch documents."""
+    made = torch.Generator().manual_seed(2)
+    start = torch.randn(shape, dtype=torch.float64, generator=made)
+    theta = start.clone().requires_grad_()
+    optimizer = package.Adafactor([theta], lr=2.0**-4, maximize=True, **options)
+    rows, columns = shape if len(shape) == 2 else (1, shape[0])
+    x = mpmath.matrix(start.reshape(rows, columns).tolist())
+    tau, d = mpf(options.get("beta2_decay", -0.8)), mpf(options.get("d", 1.0))
+    eps1, eps2 = map(mpf, options.get("eps", (torch.finfo(torch.float64).eps, 1e-3)))
+    V, R, C = mpmath.zeros(rows, columns), [mpf(0)] * rows, [mpf(0)] * columns
+    cells = [(i, j) for i in range(rows) for j in range(columns)]
+
+    def rms(matrix):
+        return sqrt(sum(matrix[cell] ** 2 for cell in cells) / len(cells))
+
+    for t in range(1, 41):
+        slope = torch.randn(shape, dtype=torch.float64, generator=made)
+        theta.grad = -slope
+        optimizer.step()
+        g, new = mpmath.matrix(slope.reshape(rows, columns).tolist()), mpf(t) ** tau
+        rate = max(eps2, rms(x)) * min(mpf(2) ** -4, 1 / sqrt(mpf(t)))
+        x *= 1 - mpf(2) ** -4 * mpf(options.get("weight_decay", 0))
+        for i, j in cells:
+            V[i, j] += new * (g[i, j] ** 2 - V[i, j])
+        R = [r + new * (sum(g[i, j] ** 2 for j in range(columns)) / columns - r) for i, r in enumerate(R)]
+        C = [c + new * (sum(g[i, j] ** 2 for i in range(rows)) / rows - c) for j, c in enumerate(C)]
+        u = mpmath.zeros(rows, columns)
+        for i, j in cells:
+            second = R[i] * C[j] / max(sum(R) / rows, eps1) if len(shape) == 2 else V[i, j]
+            u[i, j] = g[i, j] / max(sqrt(second), eps1)
+        x -= rate / max(1, rms(u) / d) * u
+    found = theta.detach().reshape(rows, columns).tolist()
+    assert max(abs(found[i][j] - x[i, j]) for i, j in cells) < BOUND
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4)], ids=str)
+def test_muon_brings_the_singular_values_near_1_and_keeps_the_vectors(shape):
+    """The first step is −α √max(1, rows / columns) U p(Σ) Vᵀ, p the polynomial five times; bfloat16 has 8 bits."""
+    made = torch.Generator().manual_seed(4)
+    g = torch.randn(shape, dtype=torch.float64, generator=made)
+    U, sigma, V = torch.linalg.svd(g, full_matrices=False)
+    sigma = sigma / sigma.norm()
+    for _ in range(5):
+        sigma = 3.4445 * sigma - 4.775 * sigma**3 + 2.0315 * sigma**5
+    expected = -(U * sigma) @ V * max(1, shape[0] / shape[1]) ** 0.5
+    for package in (torch.optim, hpml_lab.optim):
+        theta = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+        theta.grad = g.clone()
+        package.Muon([theta], lr=1.0).step()
+        assert (theta - expected).norm() < 0.05 * expected.norm()
+    assert 0.6 < sigma.min() and sigma.max() < 1.3
 
 
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
