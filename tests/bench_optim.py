@@ -22,6 +22,9 @@ RULES = {
     "AdamW": ("AdamW", {}),
     "Adamax": ("Adamax", {}),
     "NAdam": ("NAdam", {}),
+    "RAdam": ("RAdam", {}),
+    "Rprop": ("Rprop", {}),
+    "ASGD": ("ASGD", {}),
 }
 
 
