@@ -15,6 +15,7 @@ class SparseAdam(Optimizer):
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
     takes_sparse = True
     plain_numbers = ("step",)
+    decay = None  # it has none
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import hpml_lab.optim as ours
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim.lamb import OF_ALL_GROUPS
 
 CLASSES = [name for name in ours.__all__ if isinstance(getattr(ours, name), type)]
@@ -410,3 +411,33 @@ def test_a_file_with_a_switch_of_torchs_goes_on_to_its_bits(name, switch):
     for optimizer, walked in ((theirs, params), (mine, ours_params)):
         walk(optimizer, walked, 3, 2)
     assert same(params, ours_params)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_another_optimizers_file_goes_on_to_torchs_bits_or_is_refused_with_what_it_lacks(name):
+    """The options of a file hold, and those that it lacks are this class's own; torch raises a KeyError at the next step."""
+    taken = 0
+    for other in SHARED:
+        file = makers(other, "lr")[0](saved := tensors("Muon"))
+        walk(file, saved, 2, 1)
+        ends = []
+        for make in makers(name, "lr"):
+            if make is None:
+                continue
+            params = tensors("Muon")
+            optimizer = make(params)
+            try:
+                optimizer.load_state_dict(copy.deepcopy(file.state_dict()))
+                walk(optimizer, params, STEPS, 2)
+                ends.append(params)
+            except Exception as error:
+                ends.append(error)
+        *theirs, own = ends
+        if isinstance(own, Exception):
+            lacks = isinstance(own, LabError) and "this file has no" in str(own)
+            assert lacks or type(own) is type(theirs[0]), (other, own)  # SparseAdam's refusals of dense gradients
+            assert not theirs or isinstance(theirs[0], Exception), (other, own)
+        else:
+            taken += 1
+            assert not theirs or isinstance(theirs[0], KeyError) or same(theirs[0], own), other
+    assert taken >= 1

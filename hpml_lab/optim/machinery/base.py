@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim.machinery.options import check_options
 from hpml_lab.optim.machinery.tensor_stand_ins import ComplexStep, Tracked, chunks, like, pairs
 
@@ -233,6 +234,8 @@ class Optimizer(torch.optim.Optimizer):
             del self._loaded
 
     def __setstate__(self, state: State) -> None:
+        if getattr(self, "_loaded", {}):
+            self._check_loaded(state)
         super().__setstate__(state)
         for group in self.param_groups:  # a group saved by an older version
             for name, value in self.defaults.items():
@@ -252,6 +255,20 @@ class Optimizer(torch.optim.Optimizer):
                     saved[name] = number(value)
             if all(value is None for value in saved.values()):  # torch's SGD without momentum may save a velocity of None
                 saved.clear()
+
+    def _check_loaded(self, loaded: State) -> None:
+        """Raise LabError for a file that lacks a state of the rule. torch.optim takes it, and fails at the next step."""
+        for group in loaded["param_groups"]:
+            for p in group["params"]:
+                known, bare = loaded["state"].get(p), torch.empty_like(p, device="meta")
+                for name, value in self.start(bare, bare, {**self.defaults, **group}).items() if known else ():
+                    found = known.get(name, None if name in self.started_by else torch.empty(0))
+                    if isinstance(found, Tensor) and isinstance(value, Tensor) and found.numel() != value.numel():
+                        raise LabError(
+                            f"this file has no {name!r} as {type(self).__name__} keeps it for a parameter of the shape "
+                            f"{tuple(p.shape)}: it has {', '.join(known)}.",
+                            "Load a file that an optimizer of the same class has saved, of the same parameters.",
+                        )
 
 
 def _hooks_or_profiler_active() -> bool:
