@@ -1,13 +1,17 @@
 """L-BFGS: torch.optim's bits on functions of a closure, the inverse Hessian that its two loops stand for, and its refusals."""
 
 import copy
+import math
 import pickle
+import random
 
 import pytest
 import torch
+from torch.optim.lbfgs import _strong_wolfe as torchs_search
 
 import hpml_lab.optim
 from hpml_lab.optim import LBFGS
+from hpml_lab.optim.machinery.strong_wolfe import Trial, strong_wolfe
 
 
 def rosenbrock(x):
@@ -150,6 +154,33 @@ def test_a_search_ends_where_both_of_wolfes_conditions_hold():
     before = g.dot(optimizer.state[params[0]]["d"])
     assert taken.f <= value + 1e-4 * taken.t * before and abs(taken.slope) <= 0.9 * abs(before) and len(seen) > 1
     assert rosenbrock(params[0]).item() == pytest.approx(taken.f, rel=1e-12)
+
+
+def test_the_lengths_that_a_search_tries_are_torchs():
+    """On losses and slopes that do not belong together, so that each branch is taken."""
+    for seed in range(400):
+        draw = random.Random(seed)
+        fall, rough, c, most = 10 ** draw.uniform(-5, 0), 10 ** draw.uniform(-5, 0), draw.uniform(0, 6), draw.randrange(12)
+        tried = []
+
+        def at(t, fall=fall, rough=rough, c=c, tried=tried):
+            tried.append(float(t))
+            f = -fall * tried[-1] + rough * math.sin(5 * tried[-1] + c)
+            return f, torch.tensor([-1 + 1.2 * math.sin(2 * tried[-1])], dtype=torch.float64)
+
+        d, first = torch.ones(1, dtype=torch.float64), torch.tensor(10 ** draw.uniform(-2, 1), dtype=torch.float64)
+        (f, g), ends = at(0.0), []
+        *end, calls = torchs_search(lambda x, t, d, at=at: at(t), None, first, d, f, g, g.dot(d), max_ls=most)
+        ends.append((*map(float, end), calls, tried[1:]))
+        tried.clear()
+
+        def evaluate(t, at=at, d=d):
+            f, g = at(t)
+            return Trial(t, f, g, g.dot(d))
+
+        trial, calls = strong_wolfe(Trial(0, f, g, g.dot(d)), first, evaluate, most, d.abs().max())
+        ends.append((float(trial.f), float(trial.g), float(trial.t), calls, tried[:]))
+        assert ends[0] == ends[1], seed
 
 
 def test_a_missing_and_a_sparse_gradient_are_taken_as_torch_takes_them():
