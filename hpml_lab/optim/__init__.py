@@ -1,7 +1,7 @@
 """The optimizers, written from scratch: formulas as printed, and classes that agree bitwise with torch.optim.
 
 Classes with torch.optim's names, options, `param_groups` and `state_dict`; `optimizer.explain()` shows formula and state:
-    SGD, Adagrad, Adadelta, Adam, AdamW, Adamax, NAdam, RMSprop, SparseAdam
+    SGD, Adagrad, Adadelta, Adam, AdamW, Adamax, NAdam, RMSprop, SparseAdam, Muon
 and three for large batches, which torch.optim does not have:
     LARS, LAMB, NovoGrad
     matrices_and_rest   parameter groups: biases and norms without decay and trust ratio
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hpml_lab.optim.nadam import NAdam as NAdam
     from hpml_lab.optim.rmsprop import RMSprop as RMSprop
     from hpml_lab.optim.sparse_adam import SparseAdam as SparseAdam
+    from hpml_lab.optim.muon import Muon as Muon
     from hpml_lab.optim.lars import LARS as LARS
     from hpml_lab.optim.lamb import LAMB as LAMB
     from hpml_lab.optim.novograd import NovoGrad as NovoGrad

@@ -14,7 +14,7 @@ CLASSES = [export for export in EXPORTS if isinstance(export, type)]
 
 
 def stepped(make, steps=3, **options):
-    weight, bias = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.nn.Parameter(torch.ones(3))
+    weight, bias = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.nn.Parameter(torch.ones(3, 1))
     optimizer = make([weight, bias], **options)
     for _ in range(steps):
         weight.grad = torch.ones(2, 3).to_sparse() if make is SparseAdam else torch.ones(2, 3)

@@ -40,6 +40,14 @@ VALUES = {
     "pre_normalize": [True],
     "grad_averaging": [True],
     "foreach": [True],
+    "ns_coefficients": [(3.4, -4.7, 2.0)],
+    "ns_steps": [3],
+    "adjust_lr_fn": [rule for rule in ("match_rms_adamw", "spectral_unclamped") if rule in torch.optim.Muon.__doc__],
+}
+OF_ONE_CLASS = {  # where an option has another meaning or default
+    ("Muon", "eps"): [5.0],  # more than the norm
+    ("Muon", "nesterov"): [False],
+    ("Muon", "weight_decay"): [0.3],
 }
 NEEDS = {  # other options, without which one has no effect
     "nesterov": {"momentum": 0.9},
@@ -56,9 +64,14 @@ def options_of(name):
     return [option for option in inspect.signature(getattr(ours, name)).parameters if option != "params"]
 
 
-def tensors(seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return [torch.randn(3, 4, generator=made).requires_grad_(), torch.randn(5, generator=made).requires_grad_()]
+def values_of(name, option):
+    return OF_ONE_CLASS.get((name, option), VALUES.get(option, []))
+
+
+def tensors(name):
+    made = torch.Generator().manual_seed(0)
+    shapes = ((3, 4), (5, 2)) if name == "Muon" else ((3, 4), (5,))
+    return [torch.randn(shape, generator=made).requires_grad_() for shape in shapes]
 
 
 def copies(params):
@@ -79,17 +92,17 @@ def walk(optimizer, params, steps, seed):
 
 
 def constructor(make, base, option):
-    params = tensors()
+    params = tensors(make.of)
     return make(params, **base, **option), params
 
 
 def group(make, base, option):
-    params = tensors()
+    params = tensors(make.of)
     return make([{"params": params[:1], **option}, {"params": params[1:], **option}], **base), params
 
 
 def add_param_group(make, base, option):
-    params = tensors()
+    params = tensors(make.of)
     optimizer = make(params[:1], **base, **option)
     walk(optimizer, params[:1], 1, 1)
     optimizer.add_param_group({"params": params[1:], **base, **option})
@@ -211,6 +224,7 @@ def makers(name, option):
         return getattr(ours, name)(params, **options)
 
     of_torch.torchs = own.torchs = of_torch
+    of_torch.of = own.of = name
     return (of_torch if name in SHARED else None), own
 
 
@@ -253,7 +267,7 @@ def test_an_option_holds_however_it_comes(name, way):
         pytest.skip("torch has no such class, and so no files of it")
     cells = 0
     for option in options_of(name):
-        for value in VALUES.get(option, []):
+        for value in values_of(name, option):
             of_torch, own = makers(name, option)
             given = {option: copy.deepcopy(value)}
             base = {key: known for key, known in NEEDS.get(option, {}).items() if key in options_of(name)}
@@ -294,7 +308,7 @@ def test_an_option_holds_however_it_comes(name, way):
 def test_each_value_of_the_table_changes_the_walk(name):
     """A value without an effect would let every way pass."""
     for option in options_of(name):
-        for value in VALUES.get(option, []):
+        for value in values_of(name, option):
             if option in ("foreach", "differentiable"):
                 continue
             _, own = makers(name, option)
@@ -306,13 +320,13 @@ def test_each_value_of_the_table_changes_the_walk(name):
 @pytest.mark.parametrize("name", [name for name in CLASSES if "differentiable" in options_of(name)])
 def test_a_differentiable_walk_is_the_plain_one_with_each_option(name):
     for option in options_of(name):
-        for value in VALUES.get(option, []):
+        for value in values_of(name, option):
             if option == "foreach":
                 continue
             base = {key: known for key, known in NEEDS.get(option, {}).items() if key in options_of(name)}
             ends = []
             for more in ({}, {"differentiable": True}):
-                params = [p.detach().double() for p in tensors()]
+                params = [p.detach().double() for p in tensors(name)]
                 if more:
                     params = [p.requires_grad_().clone() for p in params]
                 given = {option: value.double() if isinstance(value, torch.Tensor) else value}

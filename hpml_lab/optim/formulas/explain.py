@@ -37,7 +37,7 @@ class Explanation:
         rules = list(optimizer.explained)
         if p.grad is not None and p.grad.is_sparse and optimizer.update_sparse:
             rules = ["update_sparse"]
-        if group.get("weight_decay"):
+        if group.get("weight_decay") and optimizer.decay:
             rules.insert(0, "decay")
         self.title = f"{type(optimizer).__name__}, parameter {parameter} of {len(numbered)}"
         self.lines = []

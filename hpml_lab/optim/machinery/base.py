@@ -95,7 +95,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- what all classes share ------------------------------------------------------------------------------------
 
-    @staticmethod
+    @staticmethod  # None in a class whose `update` contains it
     def decay(theta: Tensor, g: Tensor, lr: Any, weight_decay: Any, decoupled: bool) -> Tensor:
         """Weight decay λ: subtracted from θ itself (decoupled, as in AdamW) or added to the gradient (L2). Returns g.
 
@@ -148,9 +148,9 @@ class Optimizer(torch.optim.Optimizer):
         g, weight_decay = p.grad, group.get("weight_decay", 0)
         if g.is_sparse and not (self.takes_sparse or self.update_sparse):
             raise RuntimeError(self._sparse_error_message())
-        if group["maximize"]:
+        if group.get("maximize"):
             g = -g
-        if weight_decay:
+        if weight_decay and self.decay:
             g = self._decayed(p, g, group)
         state = self.state.get(p)
         if new := not state:

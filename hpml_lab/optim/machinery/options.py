@@ -63,8 +63,10 @@ def check_options(options: dict[str, Any]) -> None:
             raise ValueError(
                 "pre_normalize divides by the whole norm, so max_grad_norm has nothing to limit; give one of the two"
             )
-    if options.get("nesterov") and (options["momentum"] <= 0 or options["dampening"] != 0):
+    if options.get("nesterov") and "dampening" in options and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+    if "ns_coefficients" in options:
+        _check_newton_schulz(**{name: options[name] for name in ("ns_coefficients", "ns_steps", "adjust_lr_fn")})
     if options.get("fused"):
         if options.get("differentiable"):
             raise RuntimeError("`fused` does not support `differentiable`")
@@ -92,6 +94,15 @@ def _check_number(name: str, text: str, value: Any) -> None:
         raise ValueError(f"Invalid {text}: {value}")
     if value == math.inf:
         raise ValueError(f"Invalid {text}: {value}: one step with it gives only inf and nan")
+
+
+def _check_newton_schulz(ns_coefficients: Any, ns_steps: int, adjust_lr_fn: str | None) -> None:
+    if adjust_lr_fn not in (None, "original", "match_rms_adamw", "spectral_unclamped"):
+        raise ValueError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
+    if len(ns_coefficients) != 3:
+        raise ValueError("Coefficients must be a tuple of exactly 3 values")
+    if ns_steps >= 100:
+        raise ValueError("Number of steps must be less than 100 for computational efficiency")
 
 
 def _check_betas(betas: Any, foreach: bool | None) -> None:
