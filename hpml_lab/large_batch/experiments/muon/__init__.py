@@ -83,6 +83,9 @@ def judge_descents(result: Result, rows: list[MatrixDescent]) -> None:
         f"{muon.first_rank:.1f}, {momentum.first_rank:.1f}, {adamw.first_rank:.1f}",
         depends_on="the problems",
     )
+    for row, whose in zip(rows, ("momentum", "AdamW", "Muon"), strict=True):
+        result.key_figure(f"stable rank of {whose}'s first update, median", row.first_rank)
+    result.key_figure("the better loss of momentum and AdamW / Muon's, at least", min(times))
 
 
 def judge_hidden_layers(result: Result, ratios: dict[int, LossRatio]) -> None:
