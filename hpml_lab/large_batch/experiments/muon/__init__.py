@@ -45,15 +45,15 @@ FULL = dict(
     condition=30.0,
     descent_steps=400,
     problems=9,
-    images=20_480,
+    images=16_384,
     side=28,
-    seen=65_536,
+    seen=32_768,
     batches=(64, 256, 1024),
     rates=(0.002, 0.004, 0.008, 0.016, 0.032, 0.064),
-    seeds=16,
-    widths=(256, 4096),
-    step_batches=(1024, 16_384),
-    samples=15,
+    seeds=9,
+    widths=(256, 1024),
+    step_batches=(64, 8192),
+    samples=9,
 )
 
 

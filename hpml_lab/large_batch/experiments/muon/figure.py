@@ -30,7 +30,7 @@ def draw(result: Result):
         top.plot([path["steps"][-1] * 1.06] * len(solution), solution, linestyle="", marker="_", color=style.INK, markersize=9)
         updates = np.array(path["updates"])
         bottom.plot(path["steps"], np.maximum(updates / updates[:, :1], LEAST), **thin)
-        top.set(title=f"{name}, rate {rates[name]:g}", ylim=(0, 1.2 * max(solution)))
+        top.set(title=f"{name}, rate {rates[name]:g}", ylim=(0, 1.3 * max(solution)))
         bottom.set(yscale="log", ylim=(LEAST, 2), xlabel="step")
         losses = np.maximum(path["losses"], LEAST / 100)
         axes["loss"].plot(np.median(losses, 1), label=name, **look)

@@ -25,8 +25,8 @@ ADAMW, MUON = "AdamW", "Muon"
 class HiddenByMuon:
     """Muon for the weights between the first layer and the last, AdamW for the rest, stepped together.
 
-    Muon's update is scaled to the root mean square that AdamW's has in the long run ("match_rms_adamw", Liu et al. 2025), so
-    that one rate serves both.
+    It has what BatchedTrainings uses of an optimizer: `param_groups` and `step`. Muon's update is scaled to the
+    root mean square that AdamW's has in the long run ("match_rms_adamw", Liu et al. 2025), so that one rate serves both.
     """
 
     def __init__(
