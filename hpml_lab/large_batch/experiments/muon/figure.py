@@ -61,7 +61,7 @@ def newton_schulz_polynomials(result: Result):
         axes.set(xscale="log", xlabel="singular value s", title=title)
     panels[0].plot(*result.arrays["bfloat16"], linestyle="", marker=".", color=style.INK, label="5 in bfloat16")
     panels[0].set_ylabel("after the steps")
-    panels[1].legend(*panels[0].get_legend_handles_labels(), fontsize=9, loc="upper left")
+    panels[1].legend(*panels[0].get_legend_handles_labels(), fontsize=9, loc="center left", bbox_to_anchor=(0, 0.33))
     return figure
 
 
