@@ -77,6 +77,7 @@ MEASURED = {
     "adagrad",
     "adam",
     "rmsprop",
+    "muon",
     "optimizer_lab",
     "pruning",
     "slow_causes",

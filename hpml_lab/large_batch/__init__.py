@@ -4,10 +4,13 @@ Experiments, in the order of the notebook:
     large_batch_gap      the same images in fewer, larger batches: what is lost, and what rules for the rate recover
     lars_lamb_novograd   LARS, LAMB and NovoGrad: trust ratios, state, and a batch of 1,024 recovered
     lr_finder_one_cycle  choose a rate by a range test, and one-cycle against constant rates
+    muon                 Muon: singular values near 1, on a matrix problem and in hidden layers, and what it costs
 Further figures:
     large_batch_losses   the loss of the largest batch, step by step
     why_linear           k small steps against one step of k times the rate
     one_cycle_gains      one-cycle against the best constant rate, seed by seed
+    newton_schulz_polynomials  what Newton–Schulz makes of a singular value, step by step
+    hidden_layer_losses  test loss by rate, hidden layers by AdamW and by Muon
     lab                  the optimizer lab, in which LARS, LAMB and NovoGrad take both coordinates as one layer
     explore_smoothing    a slider: what the smoothing of a range test does to the choice
 Tools:
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
     from hpml_lab.large_batch.experiments.lr_finder_one_cycle import (
         lr_finder_one_cycle as lr_finder_one_cycle,
         one_cycle_gains as one_cycle_gains,
+    )
+    from hpml_lab.large_batch.experiments.muon import muon as muon
+    from hpml_lab.large_batch.experiments.muon.figure import (
+        hidden_layer_losses as hidden_layer_losses,
+        newton_schulz_polynomials as newton_schulz_polynomials,
     )
     from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import why_linear as why_linear
     from hpml_lab.landscape.optimizer_lab.widget import lab as lab

@@ -172,3 +172,12 @@ class BatchedTrainings:
         for x, y in zip(self.data.test_x.split(2048), self.data.test_y.split(2048), strict=True):
             right += (self._forward(x)[-1].argmax(2) == y).sum(1)
         return (right / len(self.data.test_x)).tolist()
+
+    @torch.no_grad()
+    def test_losses(self, data: ImageRows | None = None) -> list[float]:
+        """The mean cross entropy of each seed's net on the test images, of `data` if that is given."""
+        data, total = data or self.data, self.data.x.new_zeros(len(self.seeds))
+        for x, y in zip(data.test_x.split(2048), data.test_y.split(2048), strict=True):
+            log_p = self._forward(x)[-1].log_softmax(2)
+            total -= log_p.gather(2, y[None, :, None].expand(len(self.seeds), -1, 1)).sum((1, 2))
+        return (total / len(data.test_x)).tolist()

@@ -26,6 +26,7 @@ OPTIMIZER_COLORS = {
     "LARS": style.GREEN,
     "LAMB": style.ORANGE,
     "NovoGrad": style.PURPLE,
+    "Muon": style.GREEN,
 }
 OPTIMIZER_LINES = {
     "SGD": "-",
@@ -45,6 +46,7 @@ OPTIMIZER_LINES = {
     "LARS": (0, (6, 1)),
     "LAMB": (0, (3, 1, 1, 1)),
     "NovoGrad": (0, (1, 1)),
+    "Muon": "-",
 }
 OPTIMIZER_MARKERS = {
     "SGD": "o",
@@ -64,6 +66,7 @@ OPTIMIZER_MARKERS = {
     "LARS": "h",
     "LAMB": "*",
     "NovoGrad": "8",
+    "Muon": "H",
 }
 _KEYS = {name.lower(): name for name in OPTIMIZER_COLORS} | {"gradient descent": "SGD", "gradient_descent": "SGD"}
 
