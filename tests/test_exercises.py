@@ -22,8 +22,9 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.exercises import Mistake, all_exercises, check
+from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.help import hints
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.prediction import predicted
 from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.judge.same import same

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hpml_lab.core.judge.exercises import Mistake, check, exercise
+from hpml_lab.core.judge.exercises import check, exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 
 KEPT: list[float] = []
 COUNT = 0

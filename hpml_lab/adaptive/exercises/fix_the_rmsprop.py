@@ -51,7 +51,13 @@ torch.zeros_like(p)
 )
 
 
-@exercise("fix-the-rmsprop", notebook="05_adaptive")
+@exercise(
+    "fix-the-rmsprop",
+    notebook="05_adaptive",
+    takes="params, grads, state, lr, alpha, eps",
+    returns=None,
+    changes="params, state",
+)
 def judge_fix_the_rmsprop(answer: Callable) -> None:
     """v = ρ v + (1 − ρ) g², θ = θ − α g / (√v + ε), for every parameter, in place."""
     judge_rule(answer, RUBRIC, lr=0.1, alpha=0.9, eps=0.01)

@@ -64,7 +64,7 @@ torch.zeros_like(p)
 )
 
 
-@exercise("write-adagrad", notebook="05_adaptive")
+@exercise("write-adagrad", notebook="05_adaptive", takes="params, grads, state, lr, eps", returns=None, changes="params, state")
 def judge_write_adagrad(answer: Callable) -> None:
     """G = G + g², θ = θ − α g / (√G + ε), for every parameter, in place."""
     judge_rule(answer, RUBRIC, lr=0.1, eps=0.01)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
 
@@ -50,7 +52,7 @@ whole answer
 )
 
 
-@exercise("fix-the-backward", notebook="02_autograd")
+@exercise("fix-the-backward", notebook="02_autograd", takes="g, a, b", returns=(like("a"), like("b")))
 def judge_fix_the_backward(answer: Callable) -> None:
     """(∂L/∂a, ∂L/∂b) of y = a / b, a (N, F) and b (F,) broadcast."""
     a = torch.tensor([[1.0, -2.0], [3.0, 0.5], [-1.5, 4.0]], dtype=torch.float64)

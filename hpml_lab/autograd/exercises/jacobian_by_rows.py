@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.watch import torch_calls
 
@@ -71,7 +73,7 @@ error
 )
 
 
-@exercise("jacobian-by-rows", notebook="02_autograd")
+@exercise("jacobian-by-rows", notebook="02_autograd", takes="f, x", returns=like("x"))
 def judge_jacobian_by_rows(answer: Callable) -> None:
     """J (m, n) of f at x, one backward pass for each row."""
     cases = {

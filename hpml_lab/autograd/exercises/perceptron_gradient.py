@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_autograd
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import difference, same
 
@@ -55,7 +57,7 @@ error
 )
 
 
-@exercise("perceptron-gradient", notebook="02_autograd")
+@exercise("perceptron-gradient", notebook="02_autograd", takes="w, X, y", returns=like("w"))
 def judge_perceptron_gradient(answer: Callable) -> None:
     """∂L/∂w (n,) of the mean binary cross-entropy over a batch."""
     X = torch.tensor([[1.0, 2.0], [-0.5, 1.5], [2.0, -1.0], [0.5, 0.3], [-1.0, -2.0]])

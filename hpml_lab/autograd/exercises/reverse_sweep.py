@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hpml_lab.autograd.lessons.engine import Tensor, reshape, sum_, tanh, topological_order
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -138,7 +139,7 @@ whole answer
 )
 
 
-@exercise("reverse-sweep", notebook="02_autograd")
+@exercise("reverse-sweep", notebook="02_autograd", takes="root", returns=object)
 def judge_reverse_sweep(answer: Callable) -> None:
     """{node: ∂root/∂node} for every node that a gradient reaches."""
     nodes = shared_uses()

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
@@ -173,7 +174,7 @@ CASES = {
 }
 
 
-@exercise("froc-from-scores", notebook="19_capstone")
+@exercise("froc-from-scores", notebook="19_capstone", takes="scores, hits, scans, nodules", returns={(float, float)})
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
     RUBRIC.expect(answer, CASES, explain=_explain)

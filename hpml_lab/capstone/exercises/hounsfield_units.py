@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import array
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -165,7 +167,7 @@ CASES = {
 }
 
 
-@exercise("hounsfield-units", notebook="19_capstone")
+@exercise("hounsfield-units", notebook="19_capstone", takes="stored, slope, intercept, padding", returns=array(np.float32))
 def judge_hounsfield_units(answer: Callable) -> None:
     """slope · stored + intercept in float32, and −1000 where stored is the padding."""
     RUBRIC.expect(answer, CASES, tolerance=1e-5, explain=_explain)

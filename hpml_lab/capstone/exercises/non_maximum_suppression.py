@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
@@ -217,7 +218,7 @@ CASES = {
 NO_CANDIDATES = _case([], 5.0)
 
 
-@exercise("non-maximum-suppression", notebook="19_capstone")
+@exercise("non-maximum-suppression", notebook="19_capstone", takes="centers, scores, apart", returns=[int])
 def judge_non_maximum_suppression(answer: Callable) -> None:
     """Indices of the candidates that no better kept one is near to, the largest score first."""
 

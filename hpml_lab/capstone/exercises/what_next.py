@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, plain
 
@@ -254,7 +255,7 @@ def _gives(function: Callable, arguments: tuple, found: tuple[str, float]) -> bo
     return part == found[0] and _near(most, found[1])
 
 
-@exercise("what-next", notebook="19_capstone")
+@exercise("what-next", notebook="19_capstone", takes="profile, lanes, workers", returns=(str, float))
 def judge_what_next(answer: Callable) -> None:
     """(the part whose time gains most, max over lanes of sum / workers before / the same without that part)."""
     given, changed = {}, ""

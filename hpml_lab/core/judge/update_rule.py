@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 

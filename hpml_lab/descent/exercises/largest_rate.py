@@ -53,7 +53,7 @@ max(eigenvalues)
 )
 
 
-@exercise("largest-rate", notebook="04_descent")
+@exercise("largest-rate", notebook="04_descent", takes="eigenvalues, momentum", returns=float)
 def judge_largest_rate(answer: Callable) -> None:
     """2 (1 + γ) / λmax."""
     settings = (

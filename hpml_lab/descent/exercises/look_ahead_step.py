@@ -77,7 +77,13 @@ whole answer
 )
 
 
-@exercise("look-ahead-step", notebook="04_descent")
+@exercise(
+    "look-ahead-step",
+    notebook="04_descent",
+    takes="params, gradient, state, lr, momentum",
+    returns=None,
+    changes="params, state",
+)
 def judge_look_ahead_step(answer: Callable) -> None:
     """v = γ v + α ∇J(θ − γ v), θ = θ − v, for every parameter, in place."""
     judge_rule(answer, RUBRIC, look_ahead=True, lr=0.16, momentum=0.8)

@@ -54,7 +54,9 @@ lr * b
 )
 
 
-@exercise("momentum-step", notebook="04_descent")
+@exercise(
+    "momentum-step", notebook="04_descent", takes="params, grads, state, lr, momentum", returns=None, changes="params, state"
+)
 def judge_momentum_step(answer: Callable) -> None:
     """b = γ b + g, θ = θ − α b, for every parameter, in place."""
     judge_rule(answer, RUBRIC, lr=0.16, momentum=0.8)

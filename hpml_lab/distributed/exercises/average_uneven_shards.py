@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -78,7 +80,7 @@ NOT_DIFFERENTIABLE = Mistake(
 )
 
 
-@exercise("average-uneven-shards", notebook="13_distributed")
+@exercise("average-uneven-shards", notebook="13_distributed", takes="losses, samples, ranks", returns=like("losses"))
 def judge_average_uneven_shards(answer: Callable) -> None:
     """losses.sum() · N/G, differentiable, for any shares, also an empty one."""
     cases = {

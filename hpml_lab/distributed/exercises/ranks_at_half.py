@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import plain
 
@@ -140,7 +141,7 @@ whole answer
 )
 
 
-@exercise("ranks-at-half", notebook="13_distributed")
+@exercise("ranks-at-half", notebook="13_distributed", takes="compute, nbytes, latency, bandwidth", returns=int)
 def judge_ranks_at_half(answer: Callable) -> None:
     """The first N with compute / (N · (compute / N + ring(N))) < 1/2."""
     found = []

@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -122,7 +124,7 @@ def _numbers(got: Any) -> Any:
     return got if numbers(got) is None else numbers(got)
 
 
-@exercise("ring-step", notebook="13_distributed")
+@exercise("ring-step", notebook="13_distributed", takes="chunks, step", returns=like("chunks"))
 def judge_ring_step(answer: Callable) -> None:
     """The step number 0 … 2N − 3 of the ring, for several N; and 2(N−1) of them in a row give every rank the sum."""
     generator = torch.Generator().manual_seed(0)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same, shown
 
@@ -192,7 +194,7 @@ _FAR = (
 )
 
 
-@exercise("variance-over-ranks", notebook=NOTEBOOK)
+@exercise("variance-over-ranks", notebook=NOTEBOOK, takes="counts, means, variances", returns=(like("means"), like("means")))
 def judge_variance_over_ranks(answer: Callable) -> None:
     """(M2 / n, M2 / (n − 1)) of each channel over all ranks, also where the means are far from zero."""
 

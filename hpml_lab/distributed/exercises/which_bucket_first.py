@@ -5,7 +5,8 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, shown
 
@@ -132,7 +133,7 @@ def _explain_case(found: Any, sizes: list[int], cap: float, case: str) -> None:
             raise Mistake("closed-too-late", hint)
 
 
-@exercise("which-bucket-first", notebook="13_distributed")
+@exercise("which-bucket-first", notebook="13_distributed", takes="sizes, cap", returns=[{int}])
 def judge_which_bucket_first(answer: Callable) -> None:
     """From the last parameter to the first, closed as soon as a bucket holds at least the cap."""
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same
 from hpml_lab.large_batch.lessons.range_test import growing_rates, smoothed
@@ -174,7 +175,7 @@ _CASES = {
 }
 
 
-@exercise("rate-from-range-test", notebook="15_large_batch")
+@exercise("rate-from-range-test", notebook="15_large_batch", takes="rates, losses, beta", returns=float)
 def judge_rate_from_range_test(answer: Rate) -> None:
     RUBRIC.expect(answer, _CASES, explain=_explain)
 

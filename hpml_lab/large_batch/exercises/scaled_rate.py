@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
 from hpml_lab.core.judge.same import plain, same
 
@@ -125,7 +126,9 @@ _SETTINGS = [
 ]
 
 
-@exercise("scaled-rate", notebook="15_large_batch")
+@exercise(
+    "scaled-rate", notebook="15_large_batch", takes="t, batch, base_rate, base_batch, samples, warm_epochs", returns=float
+)
 def judge_scaled_rate(answer: Rate) -> None:
     cases = [(t, *setting) for setting, steps in _SETTINGS for t in range(steps)]
     try:

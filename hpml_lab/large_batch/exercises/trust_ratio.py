@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -143,7 +145,12 @@ def _zeroed(tensors: list[Tensor], index: int) -> list[Tensor]:
     return [torch.zeros_like(x) if i == index else x for i, x in enumerate(tensors)]
 
 
-@exercise("trust-ratio", notebook="15_large_batch")
+@exercise(
+    "trust-ratio",
+    notebook="15_large_batch",
+    takes="weights, gradients, lr, weight_decay, trust_coeff",
+    returns=[tensor("weights", new=True)],
+)
 def judge_trust_ratio(answer: Callable) -> None:
     """[w − α r (g + λ w) for each matrix, w − α g for each bias], all new, with r = 1 where a norm is 0."""
     net = _case(0, ((3, 4), (3,), (2, 3), (2,)), (0.1, 1.0, 5.0, 1.0))

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.loading.lessons.sampling import Indices
 
@@ -17,7 +18,7 @@ EDGES = ((3, 5), (6, 1), (1, 1), (11, 5))
 EPOCHS = 30  # enough that what is never different is not a matter of chance
 
 
-@exercise("block-sampler", notebook=NOTEBOOK)
+@exercise("block-sampler", notebook=NOTEBOOK, takes="size, block", returns=object)
 def judge_block_sampler(answer: Callable) -> None:
     """Blocks of neighbors in random order, shuffled within, anew in each epoch; each index once; a length."""
     for size, block in BLOCK_CASES:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, shown
 
@@ -65,7 +66,7 @@ whole answer
 )
 
 
-@exercise("predict-speed-up", notebook="08_loading")
+@exercise("predict-speed-up", notebook="08_loading", returns=(float, float, float, float))
 def judge_predict_speed_up(answer: Any) -> None:
     """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 2 %."""
     given = numbers(answer)

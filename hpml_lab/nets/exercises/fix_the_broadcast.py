@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 
@@ -56,7 +58,7 @@ error
 )
 
 
-@exercise("fix-the-broadcast", notebook="03_nets")
+@exercise("fix-the-broadcast", notebook="03_nets", takes="output, target", returns=like("output"))
 def judge_fix_the_broadcast(answer: Callable) -> None:
     output = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     target = torch.tensor([1.0, 3.0, 2.0, 7.0])

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 
@@ -47,7 +49,7 @@ error
 )
 
 
-@exercise("loss-of-logits", notebook="03_nets")
+@exercise("loss-of-logits", notebook="03_nets", takes="z, y", returns=like("z"))
 def judge_loss_of_logits(answer: Callable) -> None:
     def loss_of(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = answer(z, y)

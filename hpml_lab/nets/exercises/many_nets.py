@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_loop
 from hpml_lab.core.judge.rubric import Rubric
@@ -47,7 +48,7 @@ return p
 )
 
 
-@exercise("many-nets", notebook="03_nets")
+@exercise("many-nets", notebook="03_nets", takes="x, W1, b1, W2, b2", returns=like("x"))
 def judge_many_nets(answer: Callable) -> None:
     # Four nets and four samples: a bias added along the wrong axis has a shape that fits, so only its values are wrong.
     generator = torch.Generator().manual_seed(0)

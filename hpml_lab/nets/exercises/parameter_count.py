@@ -49,7 +49,7 @@ error
 )
 
 
-@exercise("parameter-count", notebook="03_nets")
+@exercise("parameter-count", notebook="03_nets", takes="sizes", returns=int)
 def judge_parameter_count(answer: Callable) -> None:
     """Σ (inputs + 1) · outputs."""
     cases = {

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 
@@ -177,7 +179,13 @@ def within(low: float, high: float) -> Callable:
     return step
 
 
-@exercise("loss-scaler", notebook="12_precision")
+@exercise(
+    "loss-scaler",
+    notebook="12_precision",
+    takes="weight, scale, good, gradient_of, lr, growth, backoff, interval",
+    returns=(like("weight"), float, int),
+    changes="weight",
+)
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, as torch.amp.GradScaler takes it, over known gradients."""
     (values, good), (right_values, right_good) = (trace_of(step, *CASES[0])[0] for step in (answer, scaled_step))

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.precision.lessons.formats import BF16, FP16, Format
 from hpml_lab.precision.tools.autocast import DtypeRecorder
@@ -105,7 +106,7 @@ HALFWAY = "exactly halfway"
 CASES = {in_words(form, weight, update): (weight, update, form.dtype) for form, weight, update in POINTS}
 
 
-@exercise("lost-updates", notebook="12_precision")
+@exercise("lost-updates", notebook="12_precision", takes="weight, update, dtype", returns=bool)
 def judge_lost_updates(answer: Rule) -> None:
     RUBRIC.expect(answer, CASES, explain=_explain_ties)
     with DtypeRecorder() as recorder:

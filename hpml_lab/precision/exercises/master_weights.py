@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -92,7 +94,13 @@ whole answer
 )
 
 
-@exercise("master-weights", notebook="12_precision")
+@exercise(
+    "master-weights",
+    notebook="12_precision",
+    takes="master, gradient_of, lr",
+    returns=(tensor(torch.float32), tensor(torch.float16)),
+    changes="master",
+)
 def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
     for lr in RATES:

@@ -5,7 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
@@ -25,7 +26,7 @@ INTERLEAVINGS = (
 PAST_THE_END = "{}. After the last slot comes the first one again: take the position modulo `slots`."
 
 
-@exercise("ring-buffer", notebook="07_processes")
+@exercise("ring-buffer", notebook="07_processes", takes="slots", returns=object)
 def judge_ring_buffer(answer: Callable) -> None:
     """Play every sequence of moves on the answer and on a queue that is right."""
     try:

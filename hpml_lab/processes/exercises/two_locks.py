@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 
@@ -117,7 +118,7 @@ def _refused(answer: Callable, accounts: dict[str, _Account], source: str, targe
     return False
 
 
-@exercise("two-locks", notebook="07_processes")
+@exercise("two-locks", notebook="07_processes", takes="source, target, amount", returns=None)
 def judge_two_locks(answer: Callable) -> None:
     """Transfers in both directions, one that is refused, and one from an account to itself."""
     with contextlib.suppress(TimeLimitReached), time_limit():

@@ -79,7 +79,7 @@ return rounds * seconds
 )
 
 
-@exercise("wall-time", notebook="07_processes")
+@exercise("wall-time", notebook="07_processes", takes="tasks, seconds, workers, cores, kind, on", returns=float)
 def judge_wall_time(answer: Callable) -> None:
     """Every kind of work, on threads and on processes; over all cases, because in a single one several mistakes look alike."""
     cases = {

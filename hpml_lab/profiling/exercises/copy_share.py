@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 
@@ -116,7 +117,7 @@ whole answer
 )
 
 
-@exercise("copy-share", notebook="10_profiling")
+@exercise("copy-share", notebook="10_profiling", takes="rows", returns=float)
 def judge_copy_share(answer: Callable) -> None:
     """The share of GPU time that host-to-device copies take, as a fraction."""
     *with_copies, without = TABLES

@@ -1,6 +1,7 @@
 """Exercise: the bottleneck of a profile is the part that is near its own limit, while the others wait for it."""
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS
 
 # The main thread's seconds by line, the GPU's seconds by kind, and how busy the parts of the machine were, in %.
@@ -68,7 +69,7 @@ _ROWS = {
 _NAMES = {name.casefold(): name for name in BOUNDS}
 
 
-@exercise("name-the-bottleneck", notebook="10_profiling")
+@exercise("name-the-bottleneck", notebook="10_profiling", returns={str: str})
 def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
     """The bound of each profile, by its name."""
     if not hasattr(answer, "keys") or set(answer.keys()) != set(PROFILES):

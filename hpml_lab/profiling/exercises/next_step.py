@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 Rows = list[dict[str, Any]]
@@ -101,7 +102,7 @@ def check_type(got: Any, names: set[str], story: str) -> None:
         raise Mistake("unknown-part", f"{story}{got!r} is no part of the profile.")
 
 
-@exercise("next-step", notebook="10_profiling")
+@exercise("next-step", notebook="10_profiling", takes="rows, fixed", returns=str, changes="rows")
 def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
     loops = [loop_profile(seed) for seed in range(LOOPS)]

@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -69,7 +70,7 @@ profile[part]
 )
 
 
-@exercise("predict-the-gain", notebook="10_profiling")
+@exercise("predict-the-gain", notebook="10_profiling", takes="profile, part, times", returns=float)
 def judge_predict_the_gain(answer: Callable) -> None:
     """Amdahl's law from a profile of seconds a part."""
     RUBRIC.expect(answer, {f"{loop[0]}, {loop[1]} with a speed-up of {loop[2]:g}": loop for loop in LOOPS})

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Rubric
 from hpml_lab.core.judge.same import numbers, plain, same, shown
 
@@ -162,7 +163,7 @@ return stored, fewest
 )
 
 
-@exercise("csr-bytes", notebook="17_pruning")
+@exercise("csr-bytes", notebook="17_pruning", takes="weight, index_dtype", returns=(float, float))
 def judge_csr_bytes(answer: Callable[[Tensor, torch.dtype], Any]) -> None:
     """kept · (value + index) + (rows + 1) · index bytes, and the fewest zeros that make them fewer than the dense matrix's."""
     try:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.pruning.exercises.pruned_nets import NETS
@@ -113,7 +114,7 @@ error
 )
 
 
-@exercise("pruned-share", notebook="17_pruning")
+@exercise("pruned-share", notebook="17_pruning", takes="net", returns=float)
 def judge_pruned_share(answer: Callable) -> None:
     """The zeros of all convolutions' and Linear layers' weights, over the number of these weights."""
     RUBRIC.expect(answer, {words: (words,) for words in NETS}, explain=lambda share, _: _explain(share))

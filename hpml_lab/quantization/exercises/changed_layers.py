@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
@@ -170,7 +171,7 @@ whole answer
 )
 
 
-@exercise("changed-layers", notebook="16_quantization")
+@exercise("changed-layers", notebook="16_quantization", takes="model", returns={str})
 def judge_changed_layers(answer: Callable) -> None:
     """The paths of all modules whose weights are quantized, in any order."""
     cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})

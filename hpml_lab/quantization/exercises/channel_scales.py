@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -89,7 +91,7 @@ def _with_zeros(weight: Tensor, channel: int) -> Tensor:
     return weight.index_fill(0, torch.tensor([channel]), 0.0)
 
 
-@exercise("channel-scales", notebook="16_quantization")
+@exercise("channel-scales", notebook="16_quantization", takes="weight, bits, axis", returns=like("weight"))
 def judge_channel_scales(answer: Callable) -> None:
     """s = max|w| / ((2^bits - 1) / 2) over everything but `axis`, and 1 for a channel of zeros."""
     cases = {

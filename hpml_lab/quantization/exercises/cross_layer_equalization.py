@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -113,7 +115,12 @@ def _dead(layers: Layers, first: int, second: int) -> Layers:
     return w1, b1, w2
 
 
-@exercise("cross-layer-equalization", notebook="16_quantization")
+@exercise(
+    "cross-layer-equalization",
+    notebook="16_quantization",
+    takes="w1, b1, w2",
+    returns=(like("w1", new=True), like("b1", new=True), like("w2", new=True)),
+)
 def judge_equalized(answer: Callable) -> None:
     """(s W₁, s b₁, W₂ / s), all new, with s = √(r₂ / r₁) for each channel, and 1 where a range is 0."""
     cases = {

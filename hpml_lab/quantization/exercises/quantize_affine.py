@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 from hpml_lab.quantization.lessons import affine
@@ -184,7 +186,7 @@ def _cases() -> dict[str, Given]:
     }
 
 
-@exercise("quantize-affine", notebook="16_quantization")
+@exercise("quantize-affine", notebook="16_quantization", takes="x, low, high, bits", returns=(tensor(int), float, int))
 def judge_quantize_affine(answer: Callable) -> None:
     """(q, scale, zero_point) for signed integers, in torch's arithmetic; low and high are tensors with one number."""
     stages = (("scale", 1, SCALES), ("zero point", 2, ZEROS), ("integers", 0, INTEGERS))

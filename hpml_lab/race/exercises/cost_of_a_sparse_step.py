@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same
 
@@ -55,7 +56,7 @@ whole answer
 CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3), ([12, 2, 52], 100_003, 211))
 
 
-@exercise("cost-of-a-sparse-step", notebook="06_race")
+@exercise("cost-of-a-sparse-step", notebook="06_race", takes="words, vocabulary, dim", returns=(int, int))
 def judge_cost_of_a_sparse_step(answer: Count) -> None:
     given = answer(*copy.deepcopy(CASES[0]))
     if given is not None and (not hasattr(given, "__len__") or len(given) != 2):

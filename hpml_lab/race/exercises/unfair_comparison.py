@@ -1,6 +1,7 @@
 """Exercise: what each of five comparisons of SGD and Adam did wrong, or that it did not."""
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 
 FAULTS = ("fair", "only one tuned", "chosen on the test set", "different seeds", "different budgets")
 PROTOCOLS = {
@@ -60,7 +61,7 @@ _HINTS = {
 }
 
 
-@exercise("unfair-comparison", notebook="06_race")
+@exercise("unfair-comparison", notebook="06_race", returns={str: str})
 def judge_unfair_comparison(answer: dict) -> None:
     if not isinstance(answer, dict) or set(answer) != set(_RIGHT):
         raise Mistake("not-all-five", f"Give a dict with one description for each of {', '.join(_RIGHT)}.")

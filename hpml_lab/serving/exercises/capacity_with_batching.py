@@ -6,7 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, plain, same
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
@@ -126,7 +127,7 @@ error
 )
 
 
-@exercise("capacity-with-batching", notebook="20_serving")
+@exercise("capacity-with-batching", notebook="20_serving", takes="rate, a, b, limit", returns=(float, int | None))
 def judge_capacity_with_batching(answer: Callable) -> None:
     """(limit / (a + b·limit), the first n above rate·a / (1 − rate·b), or None)."""
     cases = {

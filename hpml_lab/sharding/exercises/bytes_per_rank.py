@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -90,7 +91,7 @@ whole answer
 )
 
 
-@exercise("bytes-per-rank", notebook="14_sharding")
+@exercise("bytes-per-rank", notebook="14_sharding", takes="parameters, ranks, stage", returns=(float, float, float))
 def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
     """2n, 2n and 12n bytes: divided by the ranks are the state from stage 1 on, the gradients from 2, the parameters at 3."""
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, shown
 from hpml_lab.core.system.errors import LabError
@@ -61,7 +62,7 @@ whole answer
 )
 
 
-@exercise("one-f-one-b", notebook="14_sharding")
+@exercise("one-f-one-b", notebook="14_sharding", takes="stage, stages, micro_batches", returns=[(str, int)])
 def judge_one_f_one_b(answer: Callable[[int, int, int], Any]) -> None:
     """As many forward passes as stages follow, then forward and backward in turns, then the backward passes that are left."""
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 
@@ -132,7 +134,7 @@ def _cases() -> dict[str, tuple[torch.Tensor, Points, Pairs]]:
     return cases
 
 
-@exercise("flip-together", notebook="09_storage")
+@exercise("flip-together", notebook="09_storage", takes="image, points, pairs", returns=(like("image"), like("points")))
 def judge_flip_together(answer: Callable) -> None:
     """(image mirrored, points at W − 1 − x with left and right exchanged), both new."""
     for image, points, pairs in _cases().values():

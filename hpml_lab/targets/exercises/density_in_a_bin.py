@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -121,7 +123,7 @@ def _rare() -> tuple:
 _UNEVEN = [-1.0, 0.0, 0.25, 1.0, 4.0]
 
 
-@exercise("density-in-a-bin", notebook="18_targets")
+@exercise("density-in-a-bin", notebook="18_targets", takes="probabilities, targets, edges", returns=like("targets"))
 def judge_density_in_a_bin(answer: Callable) -> None:
     """log(p_k / (e_{k+1} − e_k)) for the bin k that holds the target; −inf outside and where p_k is 0."""
     cases = {

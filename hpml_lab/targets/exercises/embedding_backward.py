@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_autograd
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.core.timing.counting import operators
@@ -130,7 +132,9 @@ def _scaled(factor: float, case: tuple) -> tuple:
     return ids, factor * grad, *more
 
 
-@exercise("embedding-backward", notebook="18_targets")
+@exercise(
+    "embedding-backward", notebook="18_targets", takes="ids, grad_output, vocabulary, padding_idx", returns=like("grad_output")
+)
 def judge_embedding_backward(answer: Callable) -> None:
     """zeros(V, d).index_add(0, ids, grad_output), and 0 in the row padding_idx."""
     cases = {

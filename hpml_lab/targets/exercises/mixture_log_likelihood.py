@@ -7,8 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -109,7 +111,7 @@ def _case(seed: int, samples: int, components: int, dtype: torch.dtype = torch.f
     return tuple(part.to(dtype) for part in (logits, mu, width.abs() / 2 + 0.4, t))
 
 
-@exercise("mixture-log-likelihood", notebook="18_targets")
+@exercise("mixture-log-likelihood", notebook="18_targets", takes="logits, mu, sigma, t", returns=like("t"))
 def judge_mixture_log_likelihood(answer: Callable) -> None:
     """log Σ_k π_k N(t; μ_k, σ_k²) of each sample, by log-sum-exp: finite wherever the logarithm is."""
     cases = {

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -102,7 +104,7 @@ _STEPS = [0.0, 1.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 29.0]
 _DRAWN = torch.rand(57, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(4).exp().tolist()
 
 
-@exercise("quantile-edges", notebook="18_targets")
+@exercise("quantile-edges", notebook="18_targets", takes="targets, bins", returns=like("targets"))
 def judge_quantile_edges(answer: Callable) -> None:
     """unique(quantile(targets, linspace(0, 1, bins + 1)))."""
     cases = {

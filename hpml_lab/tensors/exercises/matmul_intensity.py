@@ -45,7 +45,7 @@ RUBRIC = Rubric(
 )
 
 
-@exercise("matmul-intensity", notebook="01_tensors")
+@exercise("matmul-intensity", notebook="01_tensors", takes="n, m, k, width", returns=float)
 def judge_matmul_intensity(answer: Callable) -> None:
     """2 n m k / (width · (n k + k m + n m))."""
     cases = {

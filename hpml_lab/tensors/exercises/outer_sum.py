@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_loop
 from hpml_lab.core.judge.rubric import Rubric
@@ -34,7 +35,7 @@ error
 )
 
 
-@exercise("outer-sum", notebook="01_tensors")
+@exercise("outer-sum", notebook="01_tensors", takes="a, b", returns=like("a"))
 def judge_outer_sum(answer: Callable) -> None:
     """a[:, None] + b."""
     vectors = {

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.rubric import Rubric
 
@@ -65,7 +66,7 @@ error
 )
 
 
-@exercise("standardize", notebook="01_tensors")
+@exercise("standardize", notebook="01_tensors", takes="x", returns=like("x"))
 def judge_standardize(answer: Callable) -> None:
     """(x - mean) / standard deviation of each column."""
     x = torch.tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 1.0], [4.0, 60.0, 3.0], [9.0, 30.0, 0.0]])

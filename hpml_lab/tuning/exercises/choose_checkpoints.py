@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Callable, Iterable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
 Plan = dict[str, tuple[float, float]]  # {part: (MB kept, ms to compute again)}
@@ -113,7 +114,7 @@ error
 )
 
 
-@exercise("choose-checkpoints", notebook="11_tuning")
+@exercise("choose-checkpoints", notebook="11_tuning", takes="plan, need", returns={str})
 def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
     """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
     RUBRIC.expect(answer, PLANS, explain=explain)

@@ -56,7 +56,7 @@ x + bias
 )
 
 
-@exercise("fused-bias-gelu", notebook="11_tuning")
+@exercise("fused-bias-gelu", notebook="11_tuning", takes="x_start, bias_start, y_start, n, columns, BLOCK", returns=None)
 def judge_fused_bias_gelu(answer: Callable[..., None]) -> None:
     """A kernel in Triton: y = GELU(x + bias), in blocks of any power of two."""
     expect_kernel(bias_gelu, answer, RUBRIC, CASES)

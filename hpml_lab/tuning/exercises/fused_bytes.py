@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 Program = Sequence[tuple[tuple[str, ...], str]]  # operators as (names of the tensors read, name of the tensor written)
@@ -98,7 +99,7 @@ return nbytes * apart, nbytes * fused
 )
 
 
-@exercise("fused-bytes", notebook="11_tuning")
+@exercise("fused-bytes", notebook="11_tuning", takes="program, nbytes", returns=(float, float))
 def judge_fused_bytes(answer: Callable[[Program, int], Any]) -> None:
     """Bytes that a chain of pointwise operators moves, one kernel per operator and fused into one kernel."""
     RUBRIC.expect(answer, CASES)

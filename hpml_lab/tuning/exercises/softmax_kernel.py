@@ -62,7 +62,7 @@ only in cases
 )
 
 
-@exercise("softmax-kernel", notebook="11_tuning")
+@exercise("softmax-kernel", notebook="11_tuning", takes="x_start, y_start, x_stride, y_stride, columns, BLOCK", returns=None)
 def judge_softmax_kernel(answer: Callable[..., None]) -> None:
     """A kernel in Triton: the softmax of each row, for float32 and float16, without overflow."""
     expect_kernel(row_softmax, answer, RUBRIC, CASES)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -116,7 +117,7 @@ def biased(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None
 
 
-@exercise("wasted-biases", notebook="11_tuning")
+@exercise("wasted-biases", notebook="11_tuning", takes="net", returns={str})
 def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
     RUBRIC.expect(answer, {case: (net,) for case, net in networks().items()}, explain=explain)
