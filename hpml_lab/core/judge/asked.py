@@ -26,6 +26,7 @@ class Asked:
 
     given    the arguments of the last call, as they were before it
     count    how many calls there were
+    later    what is asked when the judge has found nothing: what is right in its cases is tried on others
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
     """
 
@@ -33,6 +34,7 @@ class Asked:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
         self.count, self.changed = 0, ""
+        self.later: list[Callable[[], None]] = []
         self.results: deque[Any] = deque(maxlen=3)  # of the last calls, where each must have memory of its own
 
     def around(self, answer: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,3 +97,12 @@ def names_taken() -> tuple[str, ...]:
     """The names of the arguments in the running check's exercise."""
     asked = current.get()
     return () if asked is None else asked.takes
+
+
+def ask_later(question: Callable[[], None]) -> None:
+    """Ask when the judge of the running check has found nothing, so that what it knows of its exercise is said first."""
+    asked = current.get()
+    if asked is None:
+        question()
+    else:
+        asked.later.append(question)

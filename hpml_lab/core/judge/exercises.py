@@ -185,10 +185,17 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
         if not attempted(answer):
             return Verdict(found.name, "not yet", "Replace the ... with your answer, then run this cell again.")
         memory = FunctionMemory(answer)
+
+        def judge(answer: Any) -> None:
+            asked.later.clear()
+            found.judge(answer)
+            for question in asked.later:
+                question()
+
         try:
-            found.judge(_asked(found, asked, answer))
+            judge(_asked(found, asked, answer))
         except Exception as error:
-            if names := memory.spoils(found.judge, error):
+            if names := memory.spoils(judge, error):
                 raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
             raise
         if asked.changed:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from hpml_lab.core.judge.asked import copied, given_last, names_taken
+from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken
 from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
@@ -113,7 +113,8 @@ def expect_function(
         if changed:
             hint = f"For {changed[0]} the result is right, but your function changed its arguments."
             raise Mistake("inputs-changed", hint, given[changed[0]])
-        _expect_variants(answer, right, cases, but, tolerance, largest)
+        ask_later(lambda: _expect_variants(answer, right, cases, but, tolerance, largest))
+        ask_later(lambda: _expect_gradients(answer, right, cases, tolerance))
         return
     try:
         if all(value is None for value in got.values()):
@@ -166,6 +167,37 @@ def _expect_variants(
             if isinstance(got, Exception):
                 said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
             raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
+
+
+def _expect_gradients(
+    answer: Callable[..., Any], right: Callable[..., Any], cases: Mapping[str, tuple], tolerance: float
+) -> None:
+    """Raise Mistake if right values have wrong gradients. All results are there before the first backward pass."""
+    wanted = {case: _with_leaves(right, arguments) for case, arguments in cases.items()}
+    wanted = {case: found for case, found in wanted.items() if getattr(found[0], "requires_grad", False)}
+    got = {case: _with_leaves(answer, cases[case]) for case in wanted}
+    for case, (result, leaves) in wanted.items():
+        own, own_leaves = got[case]
+        if not own.requires_grad:
+            hint = f"For {case} the value is right, and no gradient passes from it to the arguments: stay in torch."
+            raise Mistake("detached", hint, given_last(cases[case]))
+        goal, found = (_gradients(value, behind) for value, behind in ((result, leaves), (own, own_leaves)))
+        if not same(found, goal, max(tolerance, 1e-5)):
+            hint = f"For {case} the value is right and its gradient is not: it {difference(found, goal, max(tolerance, 1e-5))}."
+            raise Mistake("other-gradient", hint, given_last(cases[case]))
+
+
+def _with_leaves(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
+    """What a function returns for copies of arguments, and those of their tensors that require a gradient."""
+    arguments = copy.deepcopy(arguments)
+    return function(*arguments), [one for one in tensors_in(list(arguments)) if getattr(one, "requires_grad", False)]
+
+
+def _gradients(result: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients of a weighted sum of a result, whose weights all differ."""
+    weights = torch.linspace(0.5, 1.5, result.numel(), dtype=result.dtype).reshape(result.shape)
+    found = torch.autograd.grad((result * weights).sum(), leaves, allow_unused=True)
+    return [torch.zeros_like(leaf) if own is None else own for own, leaf in zip(found, leaves, strict=True)]
 
 
 def _is_finite(value: Any) -> bool:

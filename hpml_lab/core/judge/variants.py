@@ -30,10 +30,18 @@ def _mapped(value: Any, change: Callable[[Any], Any], inside: bool = False) -> A
     if type(value) is dict:
         return {key: _mapped(item, change, True) for key, item in value.items()}
     if type(value) is torch.Tensor and value.layout == torch.strided and value.is_leaf:
-        return change(value.detach()).requires_grad_(value.requires_grad)
+        made = change(value)
+        return made if made.is_leaf else made.detach().requires_grad_()
     if type(value) is np.ndarray and value.dtype.kind in "biuf":
         return change(value)
     return change(value) if inside and type(value) is float else value
+
+
+def _with_a_gradient(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        value = value.detach().clone().requires_grad_()
+        value.grad = torch.ones_like(value)
+    return value
 
 
 def _strided(value: Any) -> Any:
@@ -67,6 +75,11 @@ def _times(factor: float) -> Callable[[Any], Any]:
 
 
 VARIANTS: Mapping[str, Variant] = {
+    "grad": Variant(
+        "needs-no-gradient-before",
+        _with_a_gradient,
+        "Right where no tensor has a gradient yet, and not where `.grad` holds one from an earlier backward pass.",
+    ),
     "layout": Variant(
         "one-layout",
         _strided,

@@ -119,6 +119,7 @@ def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
 
 def _kept(init: Callable) -> str:
     """What the function can keep from call to call: default arguments, attributes, and the variables around it."""
+    init = inspect.unwrap(init)
     if not inspect.isfunction(init):
         return repr(getattr(init, "__dict__", None))
     around = inspect.getclosurevars(init)

@@ -192,7 +192,7 @@ def judge_loss_scaler(answer: Callable) -> None:
     if (values[-1], good) == (right_good, right_values[-1]):
         raise Mistake("values-in-another-order", "Scale and count are swapped. Return weight, scale, good.")
     for number, case in enumerate(CASES, start=1):  # a mistake has to explain the cases up to the first that is wrong
-        RUBRIC.expect(answer, {f"case {index}": CASES[index] for index in range(number)}, explain=explain)
+        RUBRIC.expect(answer, {f"case {index}": CASES[index] for index in range(number)}, but=("large",), explain=explain)
         traces = zip(trace_of(answer, *case), trace_of(scaled_step, *case), strict=True)
         for step, ((_, good), (_, right)) in enumerate(traces, start=1):
             if good != right:

@@ -37,7 +37,7 @@ def judge_ring_buffer(answer: Callable) -> None:
             _check_second_ring(answer)
             _check_items(answer)
     except UnboundLocalError as error:
-        code = getattr(answer, "__code__", None)
+        code = getattr(inspect.unwrap(answer), "__code__", None)
         if code is None or not any(f"'{name}'" in str(error) for name in code.co_varnames + code.co_cellvars):
             raise  # no variable of the outer function has this name
         raise Mistake(

@@ -5,6 +5,7 @@ and changed while its lock is held. One thread suffices to see that: accounts an
 """
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,7 @@ def _is_held(lock: Any) -> bool:
 
 def _own_locks(answer: Callable) -> list[Any]:
     """The locks that a function can reach by a global name, its closure, a default or an attribute."""
+    answer = inspect.unwrap(answer)
     code = getattr(answer, "__code__", None)
     if code is None:
         return []

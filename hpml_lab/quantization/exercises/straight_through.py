@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -154,7 +154,7 @@ def _cases() -> dict[str, tuple]:
     }
 
 
-@exercise("straight-through", notebook="16_quantization", takes="x, scale, zero_point, quant_min, quant_max", returns=like("x"))
+@exercise("straight-through", notebook="16_quantization", takes="x, scale, zero_point, quant_min, quant_max", returns=tensor())
 def judge_straight_through(answer: Callable) -> None:
     """The values of fake quantization; the gradient that arrives where x is rounded to one of the integers, 0 where clamped."""
     values = {f"the values of {case}": given[:-1] for case, given in _cases().items()}

@@ -141,7 +141,7 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "narrow bins": _case([0.0, 5e-4, 1e-3], [7e-4, 2e-4, 6e-4]),
         "float32": _case([0.0, 0.1, 0.7, 2.0], [0.05, 0.5, 1.9, 0.3], dtype=torch.float32),
     }
-    RUBRIC.expect(answer, cases, tolerance=1e-5, explain=_explain)
+    RUBRIC.expect(answer, cases, tolerance=1e-5, but=("probabilities",), explain=_explain)
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:

@@ -76,4 +76,4 @@ def judge_standardize(answer: Callable) -> None:
         "4 samples whose features have the sizes 0.001, 1 and 1000": (x * torch.tensor([1e-3, 1.0, 1e3]),),
         "6 samples with 2 features": (torch.cat([x[:3, :2], x[:3, 1:]]) ** 2,),
     }
-    RUBRIC.expect(answer, cases, tolerance=1e-5)
+    RUBRIC.expect(answer, cases, tolerance=1e-5, but=("small",))  # an ε beside σ is common

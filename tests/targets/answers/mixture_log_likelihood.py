@@ -183,7 +183,7 @@ def with_the_package(logits, mu, sigma, t):
     from hpml_lab.targets.lessons import mdn
 
     softplus_of = sigma - mdn.LEAST_WIDTH
-    return mdn.log_likelihood(torch.cat([logits, mu, softplus_of.expm1().log()], 1), t)
+    return mdn.log_likelihood(torch.cat([logits, mu, softplus_of + (-softplus_of).expm1().neg().log()], 1), t)
 
 
 ALSO_RIGHT = [
