@@ -27,13 +27,14 @@ class Asked:
     given    the arguments of the last call, as they were before it
     count    how many calls there were
     later    what is asked when the judge has found nothing: what is right in its cases is tried on others
+    shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
     """
 
     def __init__(self, takes: tuple[str, ...], returns: Any, changes: tuple[str, ...]) -> None:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
-        self.count, self.changed = 0, ""
+        self.count, self.changed, self.shared = 0, "", ""
         self.later: list[Callable[[], None]] = []
         self.results: deque[Any] = deque(maxlen=3)  # of the last calls, where each must have memory of its own
 
@@ -52,12 +53,13 @@ class Asked:
                 raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?", self.given)
             named = dict(zip(self.takes, arguments, strict=False)) | options
             if found := difference_in_kind(result, self.returns, named):
-                raise Mistake(*found, self.given)
+                if found[0] != "not-new":
+                    raise Mistake(*found, self.given)
+                self.shared = self.shared or found[1]
             if is_new(self.returns):
                 own = tensors_in([result])
                 if any(share_memory(one, other) for one in own for other in tensors_in(list(self.results))):
-                    hint = "Two calls return results in the same memory: the second overwrites what the first has returned."
-                    raise Mistake("not-new", hint, self.given)
+                    self.shared = "Two calls return results in the same memory: the second overwrites what the first returned."
                 self.results.append(result)
             if not (watched or self.changed):
                 self.changed = next(filter(None, map(self._changed, self.takes, before, arguments)), "")

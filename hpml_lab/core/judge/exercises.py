@@ -198,6 +198,8 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
             if names := memory.spoils(judge, error):
                 raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
             raise
+        if asked.shared:
+            raise Mistake("not-new", asked.shared, asked.given)
         if asked.changed:
             raise Mistake("inputs-changed", f"The result is right, but your function changed `{asked.changed}`.", asked.given)
     except Mistake as mistake:

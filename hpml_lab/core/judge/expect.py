@@ -182,6 +182,8 @@ def _expect_gradients(
             hint = f"For {case} the value is right, and no gradient passes from it to the arguments: stay in torch."
             raise Mistake("detached", hint, given_last(cases[case]))
         goal, found = (_gradients(value, behind) for value, behind in ((result, leaves), (own, own_leaves)))
+        if not any(part.any() for part in found) and any(part.any() for part in goal):
+            raise Mistake("detached", f"For {case} the value is right, but backward does not reach the arguments: it gives 0.")
         if not same(found, goal, max(tolerance, 1e-5)):
             hint = f"For {case} the value is right and its gradient is not: it {difference(found, goal, max(tolerance, 1e-5))}."
             raise Mistake("other-gradient", hint, given_last(cases[case]))

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.judge.declared import share_memory
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
@@ -98,6 +99,12 @@ class _Run:
                 raise Mistake(
                     "gradient-of-some",
                     f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
+                )
+            if any(share_memory(point, p) for point in points for p in self.params):
+                raise Mistake(
+                    "points-are-the-parameters",
+                    "A point that gradient() gets lies in the memory of a parameter. Make new tensors for the points: what else"
+                    " looks at the net meanwhile would see it elsewhere.",
                 )
             shared = self.coupling * sum(p.sum() for p in points)
             return copies([(0.5 * p + slope + shared) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])

@@ -56,7 +56,10 @@ def judge_loss_of_logits(answer: Callable) -> None:
         return loss.reshape(()) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else loss  # backward takes (1,), too
 
     cases = {
-        "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (torch.tensor([0.5, -1.0, 2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, 1.0])),
+        "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (
+            torch.tensor([0.5, -1.0, 2.0, -3.0], requires_grad=True),
+            torch.tensor([1.0, 0.0, 0.0, 1.0]),
+        ),
         "z = [1, 0, -0.5], y = [1, 1, 0]": (torch.tensor([1.0, 0.0, -0.5]), torch.tensor([1.0, 1.0, 0.0])),
     }
     RUBRIC.expect(loss_of, cases, but=("y",))

@@ -57,6 +57,7 @@ def judge_parameter_count(answer: Callable) -> None:
         "sizes = [2, 4, 1]": ([2, 4, 1],),
         "sizes = [784, 10], a single layer": ([784, 10],),
         "sizes = [3, 5, 4, 7, 2], four layers": ([3, 5, 4, 7, 2],),
+        "sizes = [3, 5, 5, 5, 2], equal layers": ([3, 5, 5, 5, 2],),
         "sizes = [4000, 4099, 4099, 3]": ([4000, 4099, 4099, 3],),
     }
     RUBRIC.expect(answer, cases)

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
@@ -177,6 +179,15 @@ def _check_second_ring(make: Callable[[int], Any]) -> None:
         )
 
 
+class _EqualToAll:
+    """An item that `==` finds equal to anything, also to None."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 def _check_items(make: Callable[[int], Any]) -> None:
     """An item may be anything but None, and two items may be equal."""
     put, take = make(2)
@@ -185,9 +196,9 @@ def _check_items(make: Callable[[int], Any]) -> None:
             "finds-by-value",
             "Two equal items, 5 and 5, are put and do not both come back. || Items may be equal: go by position.",
         )
-    for item in (0, "", False):
+    for item in (0, "", False, np.arange(3), _EqualToAll()):
         put, take = make(2)
-        if not put(item) or take() != item:
+        if not put(item) or take() is not item:
             raise Mistake(
                 "empty-by-value", f"The item {item!r} was lost: does your code decide by the item whether it is empty?"
             )

@@ -128,6 +128,7 @@ def judge_equalized(answer: Callable) -> None:
         "two Linear layers, 3 -> 3 -> 3": _case(1, 3, (3,), (3, 3)),
         "two convolutions, 2 -> 3 -> 4 channels of 3 × 3": _case(2, 3, (2, 3, 3), (4, 3, 3, 3)),
         "two convolutions of 1 × 1 and 2 × 2": _case(3, 2, (3, 1, 1), (2, 2, 2, 2)),
+        "ranges that are equal already": (torch.eye(2), torch.ones(2), torch.tensor([[-1.0, 1.0]])),
         "one channel": _case(4, 1, (2,), (3, 1)),
         "small weights": tuple(1e-4 * part for part in _case(6, 3, (3,), (2, 3))),
         "a channel that nothing writes, and one that nothing reads": _dead(_case(5, 5, (3,), (2, 5)), 1, 3),

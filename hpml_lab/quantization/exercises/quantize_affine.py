@@ -177,6 +177,7 @@ def _cases() -> dict[str, Given]:
         "8 bits from -1 to 2.2": _given(0, -1.0, 2.2, 8, 1.5, 40),
         "4 bits from -2.7 to 0.6": _given(1, -2.7, 0.6, 4, 2.0, 5, 8),
         "2 bits from -1 to 1.3": _given(2, -1.0, 1.3, 2, 1.0, 12),
+        "11 bits from -1 to 3": _given(6, -1.0, 3.0, 11, 2.0, 30),
         "8 bits from 0.5 to 6, a range without 0": _given(3, 0.5, 6.0, 8, 4.0, 20),
         "5 bits from -4 to -1, a range without 0": _given(4, -4.0, -1.0, 5, 3.0, 20),
         "8 bits from -0.0001 to 0.0002": _given(5, -1e-4, 2e-4, 8, 1e-4, 20),

@@ -6,6 +6,7 @@ import torch
 
 from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.quantization.lessons.affine import fake_quantize as packaged
@@ -161,6 +162,8 @@ def judge_straight_through(answer: Callable) -> None:
     gradients = {f"the gradient of {case}": given for case, given in _cases().items()}
     VALUES.expect(answer, values)
     GRADIENTS.expect(answer, gradients, explain=lambda *_: _explain(answer, gradients))
+    leaves = {case: (x.detach().clone().requires_grad_(), *rest) for case, (x, *rest) in values.items()}
+    expect_function(answer, packaged, leaves)  # all results before the first backward pass
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:

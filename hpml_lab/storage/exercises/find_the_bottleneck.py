@@ -99,6 +99,8 @@ def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
         raise Mistake("swapped", f"dataset[{index}] is (image, label), in this order.")
     if isinstance(image, bytes):
         raise Mistake("not-decoded", f"The image of dataset[{index}] is still bytes: decode and augment it.")
+    if isinstance(label, torch.Tensor):
+        raise Mistake("wrong-type", f"The label of dataset[{index}] is a plain number; yours is a tensor.")
     return image, label
 
 
