@@ -179,6 +179,24 @@ def in_words(wanted: Any, arguments: Mapping[str, Any]) -> str:
     return "whatever you like" if wanted in (object, None) else _NUMBERS.get(wanted, f"a {wanted.__name__}")
 
 
+def promise(wanted: Any) -> str:
+    """A declared kind as the notebook's stub says it, "a tensor of the dtype of `a`"; "" where it names no tensor and no array."""
+    if isinstance(wanted, list | tuple):
+        parts = list(map(promise, wanted))
+        if not any(parts):
+            return ""
+        parts = [part or in_words(kind, {}) for part, kind in zip(parts, wanted, strict=True)]
+        return f"a list, each item {parts[0]}" if isinstance(wanted, list) else f"({', '.join(parts)})"
+    if not isinstance(wanted, Kind):
+        return ""
+    named = wanted.argument or (wanted.dtype if isinstance(wanted.dtype, str) else "")
+    kind = "a new" if wanted.new else "a"
+    if named:
+        return f"{kind} tensor of the dtype of `{named}`"
+    library = "tensor" if wanted.library is torch.Tensor else "NumPy array"
+    return f"{kind} {library}" + (f" of {_dtype(wanted.dtype)}" if wanted.dtype is not None else "")
+
+
 def _is(value: Any) -> str:
     if isinstance(value, torch.Tensor | np.ndarray):
         return f"{next(text for kind, text in _LIBRARY.items() if isinstance(value, kind))} of shape {tuple(value.shape)}"
