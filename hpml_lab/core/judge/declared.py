@@ -180,7 +180,7 @@ def in_words(wanted: Any, arguments: Mapping[str, Any]) -> str:
 
 
 def promise(wanted: Any) -> str:
-    """A declared kind as the notebook's stub says it, "a tensor of the dtype of `a`"; "" where it names no tensor and no array."""
+    """A declared kind as the notebook's stub says it, "a tensor of the dtype of `a`"; "" without tensors and arrays."""
     if isinstance(wanted, list | tuple):
         parts = list(map(promise, wanted))
         if not any(parts):

@@ -134,7 +134,12 @@ def _cases() -> dict[str, tuple[torch.Tensor, Points, Pairs]]:
     return cases
 
 
-@exercise("flip-together", notebook="09_storage", takes="image, points, pairs", returns=(like("image", new=True), like("points", new=True)))
+@exercise(
+    "flip-together",
+    notebook="09_storage",
+    takes="image, points, pairs",
+    returns=(like("image", new=True), like("points", new=True)),
+)
 def judge_flip_together(answer: Callable) -> None:
     """(image mirrored, points at W − 1 − x with left and right exchanged), both new."""
     for image, points, pairs in _cases().values():
