@@ -44,6 +44,8 @@ CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the c
 WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
 MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
 NO_LIMIT = "No thread could be started, so nothing would have ended an answer that waits."
+# What says that a value is wrong, and not why: these come with the call to look at.
+SHOWN_BY_A_CALL = ("wrong-value", "wrong-shape", "one-layout", "one-dtype", "one-example", "one-scale", "other-gradient")
 RUNS_NOTHING = (
     "With `yield` or `async` in it, a call of your function runs none of its lines: it only makes a generator or a coroutine."
     " Let it `return` its result."
@@ -204,6 +206,8 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
             raise Mistake("inputs-changed", f"The result is right, but your function changed `{asked.changed}`.", asked.given)
     except Mistake as mistake:
         hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
+        if mistake.given is not None and mistake.name in SHOWN_BY_A_CALL:
+            hint += _to_see_it(found.name, answer)
         return Verdict(found.name, "mistake", hint, mistake.name, asked.given if mistake.given is None else mistake.given)
     except CannotCheck as reason:
         return Verdict(found.name, "not yet", f"It cannot be checked here. {reason}")
@@ -214,6 +218,12 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
     finally:
         current.reset(token)
     return Verdict(found.name, "right", "Well done.")
+
+
+def _to_see_it(name: str, answer: Any) -> str:
+    called = getattr(answer, "__name__", "")
+    called = called if called.isidentifier() else "your_function"
+    return f' To see it: `verdict = check("{name}", {called})`, then `{called}(*verdict.given)`.'
 
 
 def _asked(found: Exercise, asked: Asked, answer: Any) -> Any:
