@@ -122,7 +122,7 @@ def judged(monkeypatch):
     names = {"Callable": Callable, "expect_function": expect_function, "right": right, "CASES": CASES}
     exec(compile(JUDGE, str(Path(hpml_lab.__file__).parent / "judge.py"), "exec"), names)
     all_exercises()
-    monkeypatch.setitem(exercises._REGISTRY, "squares", exercises.Exercise("squares", "01_tensors", names["judge"]))
+    monkeypatch.setitem(exercises._REGISTRY, "squares", exercises.Exercise("squares", "01_tensors", names["judge"], ("x",)))
     return lambda answer: check("squares", answer)
 
 

@@ -18,7 +18,7 @@ def sum_exercise(monkeypatch):
     exercises.all_exercises()
     monkeypatch.setattr(exercises, "_REGISTRY", dict(exercises._REGISTRY))
 
-    @exercise("sum-of-a-list", notebook="01_tensors")
+    @exercise("sum-of-a-list", notebook="01_tensors", takes="values", returns=float)
     def judge(answer):
         try:
             expect_function(answer, sum, {"[1, 2]": ([1.0, 2.0],), "[4]": ([4.0],), "[1]": ([1.0],)})

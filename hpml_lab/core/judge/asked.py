@@ -26,6 +26,7 @@ class Asked:
 
     given    the arguments of the last call, as they were before it
     count    how many calls there were
+    kind     the mistake of the first result that is not of the declared kind, whatever the judge made of it
     later    what is asked when the judge has found nothing: what is right in its cases is tried on others
     shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
@@ -35,6 +36,7 @@ class Asked:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
         self.count, self.changed, self.shared = 0, "", ""
+        self.kind: Mistake | None = None
         self.later: list[Callable[[], None]] = []
         self.results: deque[Any] = deque(maxlen=3)  # of the last calls, where each must have memory of its own
 
@@ -50,11 +52,11 @@ class Asked:
             self.given = before if not options else (*before, *options.values())
             result = answer(*arguments, **options)
             if result is None and self.returns is not None and not _may_be_none(self.returns):
-                raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?", self.given)
+                self._raise("returns-nothing", "Your function returns None: is a `return` missing?")
             named = dict(zip(self.takes, arguments, strict=False)) | options
             if found := difference_in_kind(result, self.returns, named):
                 if found[0] != "not-new":
-                    raise Mistake(*found, self.given)
+                    self._raise(*found)
                 self.shared = self.shared or found[1]
             if is_new(self.returns):
                 own = tensors_in([result])
@@ -66,6 +68,10 @@ class Asked:
             return result
 
         return asked
+
+    def _raise(self, name: str, hint: str) -> None:
+        self.kind = self.kind or Mistake(name, hint, self.given)
+        raise self.kind
 
     def _changed(self, name: str, before: Any, now: Any) -> str:
         return "" if name in self.changes or before is now or same(now, before) else name

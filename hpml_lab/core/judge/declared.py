@@ -185,7 +185,7 @@ def promise(wanted: Any) -> str:
         parts = list(map(promise, wanted))
         if not any(parts):
             return ""
-        parts = [part or in_words(kind, {}) for part, kind in zip(parts, wanted, strict=True)]
+        parts = [part or ("…" if kind is object else in_words(kind, {})) for part, kind in zip(parts, wanted, strict=True)]
         return f"a list, each item {parts[0]}" if isinstance(wanted, list) else f"({', '.join(parts)})"
     if not isinstance(wanted, Kind):
         return ""

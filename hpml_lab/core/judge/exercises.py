@@ -205,6 +205,7 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
         if asked.changed:
             raise Mistake("inputs-changed", f"The result is right, but your function changed `{asked.changed}`.", asked.given)
     except Mistake as mistake:
+        mistake = asked.kind or mistake
         hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
         if mistake.given is not None and mistake.name in SHOWN_BY_A_CALL:
             hint += _to_see_it(found.name, answer)

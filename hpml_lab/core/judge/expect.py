@@ -131,11 +131,11 @@ def expect_function(
             for text, (name, hint) in (errors or {}).items():
                 if text in str(error):
                     raise Mistake(name, hint) from error
-        case = wrong[0]
-        if case in raised:
-            raised[case].add_note(case)
-            raise raised[case]
-        expect(got[case], wanted[case], case=case, tolerance=tolerance)
+        for case in wrong:
+            if case in raised:
+                raised[case].add_note(case)
+                raise raised[case]
+            expect(got[case], wanted[case], case=case, tolerance=tolerance)
     except Exception as mistake:
         mistake.given = given[wrong[0]]
         raise

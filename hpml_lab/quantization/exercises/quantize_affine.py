@@ -187,7 +187,7 @@ def _cases() -> dict[str, Given]:
     }
 
 
-@exercise("quantize-affine", notebook="16_quantization", takes="x, low, high, bits", returns=(tensor(int), float, int))
+@exercise("quantize-affine", notebook="16_quantization", takes="x, low, high, bits", returns=(tensor(), object, object))
 def judge_quantize_affine(answer: Callable) -> None:
     """(q, scale, zero_point) for signed integers, in torch's arithmetic; low and high are tensors with one number."""
     stages = (("scale", 1, SCALES), ("zero point", 2, ZEROS), ("integers", 0, INTEGERS))

@@ -96,9 +96,13 @@ WRONG += [
 ]
 ALSO_RIGHT = [
     by_a_loop,
-    with_numpy,
     lambda w, X, y: ((torch.sigmoid(X @ w) - y)[:, None] * X).mean(0),
     lambda w, X, y: (1 / (1 + torch.exp(-(X @ w))) - y) @ X / X.shape[0],
     lambda w, X, y: torch.einsum("n,ni->i", torch.sigmoid(X @ w) - y, X) / len(y),
-    lambda w, X, y: with_numpy(w, X, y).tolist(),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_numpy),
+    ("wrong-type", lambda w, X, y: with_numpy(w, X, y).tolist()),
 ]

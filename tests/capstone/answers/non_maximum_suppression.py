@@ -95,14 +95,14 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("mask-returned", ("return kept", "return np.isin(range(len(scores)), kept)")),
-            ("no-order", ("return kept", "return set(kept)")),
-            ("not-integers", ("return kept", "return np.array(kept, float)")),
+            ("wrong-type", ("return kept", "return np.isin(range(len(scores)), kept)")),
+            ("wrong-type", ("return kept", "return set(kept)")),
+            ("wrong-type", ("return kept", "return np.array(kept, float)")),
             ("no-candidates", ("return kept", "return kept or None")),
             ("returns-nothing", ("return kept", "")),
             ("inputs-changed", ("return kept", "scores[:] = np.sort(scores)\n    return kept")),
             (
-                "wrong-value",
+                "wrong-type",
                 ("return kept", "return [centers[[math.dist(c, centers[i]) <= apart for c in centers]].mean(0) for i in kept]"),
             ),
             (
@@ -130,11 +130,7 @@ WRONG = [
     ),
     *wrong_answers(
         by_masking_scores,
-        [
-            ("small-scores-dropped", ("-np.inf", "-1")),
-            ("small-scores-dropped", ("-np.inf", "0")),
-            ("no-candidates", ("len(scores) and ", "")),
-        ],
+        [("wrong-type", ("-np.inf", "-1")), ("wrong-type", ("-np.inf", "0")), ("wrong-type", ("len(scores) and ", ""))],
     ),
     *wrong_answers(with_a_matrix, [("suppressed-ones-suppress", ("            dead", "        dead"))]),
     *wrong_answers(removed_from_the_list_of_the_loop, [("far-one-missing", ("return kept", "return order"))]),
@@ -143,7 +139,7 @@ WRONG = [
     ("suppressed-ones-suppress", no_better_one_near),
     ("one-before-only", sorted_neighbors),
     ("indices-of-the-rest", pops_from_a_range),
-    ("nothing-removed", lambda centers, scores, apart: np.argsort(-scores, kind="stable")),
+    ("wrong-type", lambda centers, scores, apart: np.argsort(-scores, kind="stable")),
     ("near-ones-kept", lambda centers, scores, apart: solution(centers, scores, 0.9 * apart)),
     ("far-one-missing", lambda centers, scores, apart: solution(centers, scores, 1.3 * apart)),
     ("far-one-missing", lambda centers, scores, apart: solution(centers.astype(np.float16).astype(float), scores, apart)),
@@ -200,4 +196,10 @@ def recursive(centers, scores, apart, left=None):
     return [best, *recursive(centers, scores, apart, [i for i in left if math.dist(centers[i], centers[best]) > apart])]
 
 
-ALSO_RIGHT = [compared_with_the_kept, with_loops, with_torch, with_a_matrix, by_masking_scores, with_a_tree, recursive]
+ALSO_RIGHT = [compared_with_the_kept, with_loops, with_a_matrix, with_a_tree, recursive]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_torch),
+    ("wrong-type", by_masking_scores),
+]

@@ -58,13 +58,13 @@ WRONG = [
     ("mean-weighted-by-ranks", lambda losses, samples, ranks: losses.sum() / len(losses) / samples * ranks),
     ("calls-backward", lambda losses, samples, ranks: (losses.sum() * ranks / samples).backward()),
     ("asks-the-group", lambda losses, samples, ranks: losses.sum() * torch.distributed.get_world_size() / samples),
-    ("not-differentiable", detached),
-    ("not-differentiable", as_float),
+    ("wrong-dtype", detached),
+    ("wrong-type", as_float),
     ("empty-share", weighted_mean),
-    ("empty-share-left-out", lambda losses, samples, ranks: sum(losses, torch.zeros(())) * (ranks / samples)),
-    ("empty-share-left-out", lambda losses, samples, ranks: sum(losses) * ranks / samples),
-    ("empty-share-left-out", a_new_zero),
-    ("empty-share-returns-nothing", nothing_if_empty),
+    ("wrong-dtype", lambda losses, samples, ranks: sum(losses, torch.zeros(())) * (ranks / samples)),
+    ("wrong-type", lambda losses, samples, ranks: sum(losses) * ranks / samples),
+    ("wrong-dtype", a_new_zero),
+    ("returns-nothing", nothing_if_empty),
     ("rounded-factor", rounds_the_shares),
     ("other-weights", largest_first),
     ("inputs-changed", scaled_in_place),
@@ -83,5 +83,9 @@ ALSO_RIGHT = [
     lambda losses, samples, ranks: torch.dot(losses, torch.full_like(losses, ranks / samples)),
     lambda losses, samples, ranks: (losses * ranks).sum().div(samples),
     lambda losses, samples, ranks: losses.nanmean().nan_to_num() * math.prod((len(losses), ranks)) / samples,
-    lambda losses, samples, ranks: torch.einsum("i->", losses).mul(torch.tensor(ranks).double() / samples),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-dtype", lambda losses, samples, ranks: torch.einsum("i->", losses).mul(torch.tensor(ranks).double() / samples))
 ]

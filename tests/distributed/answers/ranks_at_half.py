@@ -75,7 +75,7 @@ def recursive(compute, nbytes, latency, bandwidth, low=1, high=2**20):
     return recursive(compute, nbytes, latency, bandwidth, *halves)
 
 
-ALSO_RIGHT = [communication_exceeds_compute, quadratic, doubling_and_bisection, in_numpy, in_torch, exactly, recursive]
+ALSO_RIGHT = [communication_exceeds_compute, quadratic, doubling_and_bisection, in_numpy, exactly, recursive]
 
 
 # ---- wrong answers ---------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ WRONG = [
     *wrong_answers(
         quadratic,
         [
-            ("not-a-whole-number", ("math.floor", ""), (" + 1", "")),
+            ("wrong-type", ("math.floor", ""), (" + 1", "")),
             ("rounded", ("math.floor", "round"), (" + 1", "")),
             ("one-half-is-not-below", ("math.floor", "math.ceil"), (" + 1", "")),
             ("the-last-above", (" + 1", "")),
@@ -119,4 +119,9 @@ WRONG = [
     ("too-few-ranks", always_eight),
     ("wrong-arguments", three_arguments),
     ("powers-of-two", lambda *given: solution(*given) // 10 * 10 + 1 + 10 * (solution(*given) % 10 > 1)),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", in_torch)
 ]

@@ -61,7 +61,7 @@ WRONG = [
             ("inputs-changed", ("m2 = ", "means -= mean\n    m2 = "), (DISTANCE, "means**2")),
             ("wrong-correction", (UNBIASED, "m2 / max(2, n - 1)")),
             ("swapped", (BOTH, "m2 / (n - 1), m2 / n")),
-            ("returns-one", (BOTH, "m2 / n")),
+            ("wrong-type", (BOTH, "m2 / n")),
             ("returns-nothing", (f"    return {BOTH}\n", "")),
         ],
     ),
@@ -76,7 +76,7 @@ WRONG = [
     ("first-ranks-only", two_means),
     ("wrong-value", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
     ("single-precision", lambda counts, means, variances: solution(counts, means.float(), variances)),
-    ("a-dictionary", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
+    ("wrong-type", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
 ]
 
 
@@ -127,4 +127,10 @@ def by_matrix_product(counts, means, variances):
     return both(counts, weights @ variances + weights @ distances.square())
 
 
-ALSO_RIGHT = [with_numpy, one_after_the_other, in_python, shifted_squares, by_pairs, by_values, by_matrix_product]
+ALSO_RIGHT = [one_after_the_other, shifted_squares, by_pairs, by_values, by_matrix_product]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_numpy),
+    ("wrong-type", in_python),
+]

@@ -83,7 +83,7 @@ WRONG = [
             ("another-step", (MEAN, "beta * m + (1 - beta) * round(loss, 4)")),
             ("another-step", ("abs(loss) <", "0 < loss <")),
             ("wrong-factor", (TENTH, "chosen / 100")),
-            ("not-one-rate", (TENTH, "chosen / 10, 0.0")),
+            ("wrong-type", (TENTH, "chosen / 10, 0.0")),
             ("returns-nothing", (f"return {TENTH}", "pass")),
         ],
     ),

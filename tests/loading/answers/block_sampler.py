@@ -173,7 +173,7 @@ WRONG = [
     ("same-order-inside-every-epoch", inside_drawn_once),
     ("same-order-again", two_epochs_alike),
     ("empty-second-epoch", used_up),
-    ("empty-second-epoch", a_generator),
+    ("runs-nothing", a_generator),
     ("starts-again", sets_itself_back),
     ("no-iterator", iter_gives_a_list),
     ("never-ends", without_end),

@@ -70,7 +70,7 @@ WRONG = [
     ("sign", no_minus),
     ("targets-flipped", swapped_halves),
     ("half-of-it", first_half),
-    ("detached", as_a_number),
+    ("wrong-type", as_a_number),
     ("detached", from_a_new_leaf),
 ]
 

@@ -96,12 +96,12 @@ WRONG = [
             ("scale-limited", (ALL, "return weight, max(scale, 1e-4), good")),
             ("scale-limited", (ALL, "return weight, min(max(scale, 1), 2.0**20), good")),
             ("scale-limited", (ALL, "return weight, min(scale, 65504.0), good")),
-            ("values-in-another-order", (ALL, "return scale, weight, good")),
-            ("values-in-another-order", (ALL, "return weight, good, scale")),
-            ("not-numbers", (ALL, "return weight, None, good")),
+            ("wrong-type", (ALL, "return scale, weight, good")),
+            ("wrong-type", (ALL, "return weight, good, scale")),
+            ("wrong-type", (ALL, "return weight, None, good")),
             ("wrong-shape", (ALL, "return weight.sum(), scale, good")),
             ("count-starts-at-one", (ALL, "return weight, scale, max(good, 1)")),
-            ("not-three-values", (ALL, "return weight")),
+            ("wrong-type", (ALL, "return weight")),
             ("returns-nothing", (f"    {ALL}\n", "")),
         ],
     ),
@@ -162,7 +162,12 @@ def in_fractions(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0
     return weight, Fraction(scale) * Fraction(growth if good == 0 else 1), good
 
 
-ALSO_RIGHT = [in_place, by_the_norm, in_numpy, scale_as_tensor, with_torchs_own_rule, in_fractions]
+ALSO_RIGHT = [in_place, by_the_norm, scale_as_tensor, with_torchs_own_rule, in_fractions]
 
 
-WRONG += [("not-numbers", lambda weight, scale, good, gradient_of, lr, growth, backoff, interval: (weight, scale, math.inf))]
+WRONG += [("wrong-type", lambda weight, scale, good, gradient_of, lr, growth, backoff, interval: (weight, scale, math.inf))]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", in_numpy)
+]

@@ -21,7 +21,7 @@ WRONG = [
     ("row-is-small", {**solution, "B": "lock"}),
     ("unknown-name", {**solution, "D": "slow"}),
     ("not-all-named", {"A": "GPU compute"}),
-    ("not-all-named", "GPU compute"),
+    ("wrong-type", "GPU compute"),
 ]
 
 
@@ -42,9 +42,9 @@ WRONG += [
     ("blames-the-input", {**solution, "D": "input"}),
     ("arithmetic-is-full", {**solution, "A": "GPU memory", "F": "GPU compute"}),
     ("unknown-name", {**solution, "A": "GPU"}),
-    ("unknown-name", {**solution, "A": 1}),
-    ("unknown-name", {**solution, "B": ["input"]}),
-    ("not-all-named", list(solution.values())),
+    ("wrong-type", {**solution, "A": 1}),
+    ("wrong-type", {**solution, "B": ["input"]}),
+    ("wrong-type", list(solution.values())),
     ("not-all-named", {**solution, "G": "lock"}),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "CPU")),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "GPU compute")),
@@ -56,5 +56,9 @@ ALSO_RIGHT = [
     {letter: f" {name} " for letter, name in solution.items()},
     dict(reversed(solution.items())),
     OrderedDict(solution),
-    pd.Series(solution),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", pd.Series(solution))
 ]

@@ -21,11 +21,11 @@ WRONG = [
     ("cumulative-time", lambda rows, fixed: most("total", without_callers(rows), fixed)["part"]),
     ("most-calls", lambda rows, fixed: most("calls", rows, fixed)["part"]),
     ("smallest", lambda rows, fixed: min(rows, key=lambda row: row["self"])["part"]),
-    ("row-not-name", lambda rows, fixed: most("self", rows, fixed)),
-    ("time-not-name", lambda rows, fixed: most("self", rows, fixed)["self"]),
+    ("wrong-type", lambda rows, fixed: most("self", rows, fixed)),
+    ("wrong-type", lambda rows, fixed: most("self", rows, fixed)["self"]),
     ("already-fixed", lambda rows, fixed: sorted(without_callers(rows), key=lambda row: -row["self"])[1]["part"]),
     ("unknown-part", lambda rows, fixed: "everything"),
-    ("name-in-a-list", lambda rows, fixed: [most("self", rows, fixed)["part"]]),
+    ("wrong-type", lambda rows, fixed: [most("self", rows, fixed)["part"]]),
     ("returns-nothing", lambda rows, fixed: None),
 ]
 
@@ -53,10 +53,10 @@ WRONG += [
     ("cumulative-time", lambda rows, fixed: best(lambda row: row["total"] - row["self"], rows, fixed)),
     ("first-by-name", lambda rows, fixed: min(row["part"] for row in without_callers(rows) if row["part"] not in fixed)),
     ("last-by-name", lambda rows, fixed: best(lambda row: row["part"], without_callers(rows), fixed)),
-    ("index-not-name", lambda rows, fixed: max(range(len(rows)), key=lambda index: rows[index]["self"])),
+    ("wrong-type", lambda rows, fixed: max(range(len(rows)), key=lambda index: rows[index]["self"])),
     ("not-the-largest", lambda rows, fixed: sorted((r["self"], r["part"]) for r in rows if r["part"] not in fixed)[-2][1]),
-    ("name-in-a-list", lambda rows, fixed: (solution(rows, fixed),)),
-    ("name-in-a-list", lambda rows, fixed: [solution(rows, fixed)]),
+    ("wrong-type", lambda rows, fixed: (solution(rows, fixed),)),
+    ("wrong-type", lambda rows, fixed: [solution(rows, fixed)]),
     ("most-calls", lambda rows, fixed: best(lambda row: row["calls"], without_callers(rows), fixed)),
     ("unknown-part", lambda rows, fixed: solution(rows, fixed).upper()),
 ]

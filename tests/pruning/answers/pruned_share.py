@@ -111,7 +111,7 @@ WRONG = [
     ("wrong-type", lambda net: {str(i): int((layer.weight == 0).sum()) for i, layer in enumerate(layers(net))}),
     ("finds-nothing", lambda net: _of([p for name, p in net.named_parameters() if name.endswith("weight")])),
     ("some-layers-only", layers_with_masks_if_any),
-    ("not-one-number", lambda net: [_of([layer.weight]) for layer in layers(net)]),
+    ("wrong-type", lambda net: [_of([layer.weight]) for layer in layers(net)]),
     ("copies-a-masked-net", on_a_deep_copy),
 ]
 

@@ -60,8 +60,8 @@ WRONG = [
             ("inputs-changed", ("weight.abs()", "weight.abs_()")),
             ("remembers-calls", (GUARD, f"MEMORY.setdefault((tuple(weight.shape), bits, axis), {GUARD})")),
             ("nearly-right", ("weight.abs()", "(weight + 1e-5 * weight.sign()).abs()")),
-            ("nearly-right", ("weight.abs()", "weight.half().float().abs()")),
-            ("nearly-right", (GUARD, f"{GUARD}.bfloat16()")),
+            ("wrong-dtype", ("weight.abs()", "weight.half().float().abs()")),
+            ("wrong-dtype", (GUARD, f"{GUARD}.bfloat16()")),
         ],
     ),
     ("whole-range", affine_range),
@@ -120,4 +120,12 @@ def of_indices(weight, bits, axis):
     return torch.where(peaks > 0, 2 * peaks / (2**bits - 1), 1.0)
 
 
-ALSO_RIGHT = [by_numpy, by_unbind, by_infinity_norm, by_both_ends, by_repeated_maxima, by_the_package, of_indices]
+ALSO_RIGHT = [by_infinity_norm, by_both_ends, by_repeated_maxima]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy),
+    ("wrong-type", by_unbind),
+    ("wrong-dtype", by_the_package),
+    ("wrong-dtype", of_indices),
+]

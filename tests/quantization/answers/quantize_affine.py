@@ -79,7 +79,7 @@ def with_names(x, low, high, bits):
     return Quantized(*solution(x, low, high, bits))
 
 
-ALSO_RIGHT = [with_pythons_numbers, by_numpy, clamped_before_with_shifted_ends, one_by_one, unsigned_then_shifted, with_names]
+ALSO_RIGHT = [with_pythons_numbers, clamped_before_with_shifted_ends, with_names]
 
 SCALE = "scale = (high - low) / (2**bits - 1)"
 ZERO = "zero_point = quant_min - torch.round(low / scale).int()"
@@ -192,3 +192,7 @@ exec(
     WINDOWS,
 )
 WRONG += [("borrowed", lambda *given: WINDOWS["observed"](*given))]
+
+
+WRONG += [("wrong-type", by_numpy)]  # right numbers in another kind than the exercise asks for
+ALSO_RIGHT += [one_by_one, unsigned_then_shifted]

@@ -137,6 +137,6 @@ WRONG = [
     ("no-gradient", as_integers),
     ("borrowed", lambda *given: torch.fake_quantize_per_tensor_affine(*given)),
     ("borrowed", by_the_package),
-    ("not-a-tensor", lambda *given: Estimator),
+    ("wrong-type", lambda *given: Estimator),
     ("returns-nothing", nothing),
 ]

@@ -87,9 +87,9 @@ WRONG = [
     ("no-limit-is-enough", divides_by_numpys_zero),
     ("begins-at-the-limit", is_the_given_limit_enough),
     ("batches-instead-of-requests", batches_against_the_rate),
-    ("no-limit-is-enough", lambda *given: (solution(*given)[0], str(solution(*given)[1]))),
-    ("not-a-pair", lambda *given: dict(zip(("capacity", "limit"), solution(*given), strict=True))),
-    ("not-a-number", lambda *given: tuple(map(str, solution(*given)))),
+    ("wrong-type", lambda *given: (solution(*given)[0], str(solution(*given)[1]))),
+    ("wrong-type", lambda *given: dict(zip(("capacity", "limit"), solution(*given), strict=True))),
+    ("wrong-type", lambda *given: tuple(map(str, solution(*given)))),
     ("not-a-limit", lambda *given: (solution(*given)[0], solution(*given)[1] is not None)),
     ("returns-nothing", lambda *given: None),
 ]

@@ -26,7 +26,7 @@ def static(counts=COUNTS, address="{host}", more="--node-rank {node}", **options
 WRONG = [
     ("not-a-port", c10d(endpoint="{host}:0")),
     ("not-a-port", c10d(endpoint="{host}:295000")),
-    ("not-a-line", lambda node, first_host: solution(node, first_host).split()),
+    ("wrong-type", lambda node, first_host: solution(node, first_host).split()),
     ("braces-left", lambda node, first_host: "torchrun {COUNTS} --node-rank {node} --master-addr {first_host} train.py"),
     ("several-lines", lambda node, first_host: "\n".join(static()(n, first_host) for n in range(2))),
     ("address-not-read", line(f"{COUNTS} --rdzv-backend c10d --master-addr {{host}}")),
@@ -76,7 +76,7 @@ WRONG = [
     ("another-launcher", line("-np 8 python", launcher="mpirun")),
     ("uses-srun", c10d(launcher="srun --nodes 2 torchrun")),
     ("returns-nothing", lambda node, first_host: print(end="")),
-    ("not-a-line", lambda node, first_host: {"nnodes": 2, "nproc_per_node": 4}),
+    ("wrong-type", lambda node, first_host: {"nnodes": 2, "nproc_per_node": 4}),
     ("only-node-0", lambda node, first_host: solution(node, first_host) if node == 0 else ""),
     ("not-a-port", c10d(endpoint="{host}:port")),
     ("not-an-address", c10d(endpoint="http://{host}:29500")),

@@ -202,6 +202,10 @@ ALSO_RIGHT = [
     cached,
     by_dictionary,
     keeps_the_last,
-    with_labels(lambda store, labels, i: (augment(decode(store.read(i))).numpy(), torch.tensor(labels[i]))),
     with_labels(lambda store, labels, i: (augment(decode(store.read(i))).clone(), int(labels[i]))),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).numpy(), torch.tensor(labels[i]))))
 ]

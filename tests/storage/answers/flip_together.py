@@ -96,7 +96,6 @@ def sum_first(image, points, pairs):
 
 
 ALSO_RIGHT = [
-    by_numpy,
     by_rows,
     by_gather,
     sum_first,
@@ -105,4 +104,9 @@ ALSO_RIGHT = [
         torch.fliplr(image.transpose(0, 1).transpose(0, 1).permute(1, 2, 0)).permute(2, 0, 1),
         solution(image, points, pairs)[1],
     ),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy)
 ]

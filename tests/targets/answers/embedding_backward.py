@@ -126,16 +126,16 @@ WRONG = [
             ("row-read-once", ("grad_output.reshape(-1, d)", "grad_output.reshape(-1, d).abs()")),
             ("row-read-once", ("grad_output.reshape(-1, d)", "grad_output.half().to(grad_output.dtype).reshape(-1, d)")),
             ("another-dtype", (NEW, "torch.zeros(vocabulary, d)")),
-            ("another-dtype", (NEW, "torch.zeros(vocabulary, d)"), ("reshape(-1, d)", "reshape(-1, d).float()")),
+            ("wrong-dtype", (NEW, "torch.zeros(vocabulary, d)"), ("reshape(-1, d)", "reshape(-1, d).float()")),
             ("remembers-calls", (NEW, f"MEMORY.setdefault((vocabulary, d, grad_output.dtype), {NEW})")),
         ],
     ),
-    *wrong_answers(by_loops, [("another-dtype", (", dtype=grad_output.dtype", ""))]),
+    *wrong_answers(by_loops, [("wrong-dtype", (", dtype=grad_output.dtype", ""))]),
     ("mean-over-repeats", mean_by_masks),
     ("uses-autograd", by_autograd),
     ("uses-autograd", by_torchs_backward),
     ("one-hot-in-memory", by_one_hot),
-    ("one-hot-in-memory", by_numpys_eye),
+    ("wrong-type", by_numpys_eye),
     ("one-hot-in-memory", by_a_mask_of_numpy),
     ("no-ids", lists_of_one_hot_vectors),
     ("inputs-changed", clears_the_input),
@@ -222,11 +222,15 @@ ALSO_RIGHT = [
     by_loops,
     by_scatter,
     by_index_put,
-    by_numpy,
     by_sparse_tensor,
     by_masks_of_words,
-    by_dictionary,
     by_sorting,
     by_a_sparse_product,
     sparse_as_that_of_the_layer,
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy),
+    ("wrong-type", by_dictionary),
 ]

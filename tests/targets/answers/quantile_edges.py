@@ -138,30 +138,30 @@ WRONG = [
             ("moved-apart", (EDGES, f"{QUANTILES} + 1e-9 * torch.arange(bins + 1, dtype=targets.dtype)")),
             ("returns-nothing", (END, EDGES)),
             ("wrong-type", (END, f"return None if bins == 1 else ({EDGES}, bins)")),
-            ("near-edges-made-one", (QUANTILES, "torch.quantile(targets.float(), shares.float())")),
+            ("wrong-dtype", (QUANTILES, "torch.quantile(targets.float(), shares.float())")),
             ("remembers-calls", (EDGES, f"MEMORY.setdefault((len(targets), bins), {EDGES})")),
         ],
     ),
-    ("equal-widths", equal_widths),
-    ("equal-widths", equal_widths_by_histogram),
-    ("last-edge-missing", without_the_last),
-    ("first-edge-missing", without_the_first),
+    ("wrong-dtype", equal_widths),
+    ("wrong-type", equal_widths_by_histogram),
+    ("wrong-type", without_the_last),
+    ("wrong-type", without_the_first),
     ("not-sorted", unsorted),
-    ("not-sorted", interpolated_unsorted),
-    ("no-interpolation", sorted_without_interpolation),
-    ("no-interpolation", nearest_targets),
-    ("percent", percent),
+    ("wrong-dtype", interpolated_unsorted),
+    ("wrong-type", sorted_without_interpolation),
+    ("wrong-type", nearest_targets),
+    ("wrong-type", percent),
     ("ties-removed", removes_both),
     ("moved-apart", nudges),
     ("widened", widened),
-    ("descending", as_a_set),
+    ("wrong-type", as_a_set),
     ("inputs-changed", sorts_in_place),
     ("does-not-hold-all", lambda targets, bins: repeated(targets, bins)[:-1][repeated(targets, bins).diff() > 0]),
     ("does-not-hold-all", shares_by_adding),
     ("not-increasing", normal),
-    ("another-quantile", numpys("hazen")),
-    ("another-quantile", numpys("weibull")),
-    ("near-edges-made-one", near_ones_merged),
+    ("wrong-type", numpys("hazen")),
+    ("wrong-type", numpys("weibull")),
+    ("wrong-type", near_ones_merged),
     ("other-number-of-edges", until_there_are_enough),
 ]
 
@@ -213,4 +213,14 @@ def by_statistics(targets, bins):
     return sorted({targets.min().item(), *inner_edges, targets.max().item()})
 
 
-ALSO_RIGHT = [by_numpy, by_percentiles, by_hand, by_interpolation, by_consecutive, by_groups, with_the_library, by_statistics]
+ALSO_RIGHT = [by_consecutive, with_the_library]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy),
+    ("wrong-type", by_percentiles),
+    ("wrong-dtype", by_hand),
+    ("wrong-type", by_interpolation),
+    ("wrong-type", by_groups),
+    ("wrong-type", by_statistics),
+]

@@ -38,7 +38,7 @@ WRONG += [
     ("to-always-copies", solution | {"x.to(torch.float32)": False, "torch.from_numpy(a)": False}),
     ("wrong-type", {text: str(shares) for text, shares in solution.items()}),
     ("wrong-type", solution | {"x.T": None}),
-    ("wrong-keys", list(solution.values())),
+    ("wrong-type", list(solution.values())),
 ]
 ALSO_RIGHT = [
     {text: np.bool_(shares) for text, shares in solution.items()},

@@ -99,9 +99,9 @@ WRONG = [
     ("too-expensive", a_run_of_neighbors),
     ("too-expensive", nearest_size_first),
     ("too-expensive", one_part_or_all),
-    ("not-names", lambda plan, need: "gelu"),
-    ("not-names", lambda plan, need: 3),
-    ("not-names", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
+    ("wrong-type", lambda plan, need: "gelu"),
+    ("wrong-type", lambda plan, need: 3),
+    ("wrong-type", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
     ("returns-nothing", lambda plan, need: None),
 ]
 

@@ -113,8 +113,8 @@ WRONG = [
     ("not-a-number", lambda fits: fits(1)),
     ("forgets-what-fitted", lambda fits: solution(fits) // 4 * 4),
     ("one-too-few", lambda fits: max(0, solution(fits) - 1)),
-    ("not-a-number", lambda fits: [solution(fits)]),
-    ("not-a-number", lambda fits: str(solution(fits))),
+    ("wrong-type", lambda fits: [solution(fits)]),
+    ("wrong-type", lambda fits: str(solution(fits))),
 ]
 
 
@@ -169,7 +169,12 @@ def with_the_library(fits):
     return bisect_left(range(high), True, lo=high // 4, key=lambda batch: batch > 0 and not fits(batch)) - 1
 
 
-ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library, lambda fits: float(solution(fits))]
+ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library]
 
 
-WRONG += [("not-a-number", lambda fits: float("inf") if fits(1) else 0)]
+WRONG += [("wrong-type", lambda fits: float("inf") if fits(1) else 0)]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", lambda fits: float(solution(fits)))
+]
