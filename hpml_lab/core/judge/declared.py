@@ -171,7 +171,7 @@ def in_words(wanted: Any, arguments: Mapping[str, Any]) -> str:
         return _LIBRARY[wanted.library] + (f" of {_dtype(wanted.dtype)}" if wanted.dtype is not None else "")
     if isinstance(wanted, tuple):
         count = _COUNTS.get(len(wanted), f"{len(wanted)} values")
-        return f"{count} ({', '.join(in_words(kind, arguments) for kind in wanted)})"
+        return f"{count} ({', '.join('…' if kind is object else in_words(kind, arguments) for kind in wanted)})"
     if isinstance(wanted, list | set):
         return f"a list, each item {in_words(next(iter(wanted)), arguments)}"
     if isinstance(wanted, Mapping):

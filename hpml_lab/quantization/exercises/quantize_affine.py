@@ -215,7 +215,7 @@ def _explain(answer: Callable, index: int) -> None:
         if index == 2 and zero_point is not None and zero_point.numel() == 1:
             if zero_point != zero_point.round():
                 raise Mistake("not-an-integer", f"For {case} your zero point is {zero_point:.6g}: it has to be an integer.")
-            if not low <= zero_point <= high:
+            if not low <= zero_point.item() <= high:  # an int8 would be compared with what is left of −1024 in 8 bits
                 hint = f"For {case} your zero point is {zero_point:.6g}; the integers go from {low} to {high}."
                 raise Mistake("zero-point-outside", hint)
         if index != 0 or q is None or q.shape != wanted[0].shape or same(q, wanted[0]):

@@ -38,7 +38,7 @@ def counted_from_the_upper_end(x, low, high, bits):
     top = 2 ** (bits - 1) - 1
     scale = (high - low) / float(2**bits - 1)
     zero = top - torch.round(high / scale)
-    return torch.clip(torch.round(x * scale.reciprocal()) + zero, -top - 1, top).to(torch.int8), scale, zero.to(torch.int8)
+    return torch.clip(torch.round(x * scale.reciprocal()) + zero, -top - 1, top).int(), scale, zero.int()
 
 
 def clamped_before_with_shifted_ends(x, low, high, bits):
@@ -135,8 +135,8 @@ WRONG = [
                 (CLAMP, "q"),
             ),
             ("other-order", ("return q.clamp(quant_min, quant_max).int(), scale, zero_point", "return scale, zero_point, q")),
-            ("not-three", (", scale, zero_point\n", "\n")),
-            ("not-three", ("return q.clamp(quant_min, quant_max).int(), ", "return ")),
+            ("wrong-type", (", scale, zero_point\n", "\n")),
+            ("wrong-type", ("return q.clamp(quant_min, quant_max).int(), ", "return ")),
         ],
     ),
     ("borrowed", by_torch_itself),
