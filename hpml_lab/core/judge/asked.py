@@ -38,7 +38,7 @@ class Asked:
         self.count, self.changed, self.shared = 0, "", ""
         self.kind: Mistake | None = None
         self.later: list[Callable[[], None]] = []
-        self.results: deque[Any] = deque(maxlen=3)  # of the last calls, where each must have memory of its own
+        self.results: deque[Any] = deque(maxlen=3)  # of the last calls
 
     def around(self, answer: Callable[..., Any]) -> Callable[..., Any]:
         """The answer, whose calls are asked."""
@@ -58,10 +58,14 @@ class Asked:
                 if found[0] != "not-new":
                     self._raise(*found)
                 self.shared = self.shared or found[1]
+            mine = [result] if isinstance(result, list | dict | set) else []
+            if any(one is other for one in mine for other in self.results):
+                self.shared = "Two calls return the same object: the second changes what the first has returned."
             if is_new(self.returns):
-                own = tensors_in([result])
-                if any(share_memory(one, other) for one in own for other in tensors_in(list(self.results))):
+                own, earlier = tensors_in([result]), tensors_in(list(self.results))
+                if any(share_memory(one, other) for one in own for other in earlier):
                     self.shared = "Two calls return results in the same memory: the second overwrites what the first returned."
+            if not any(result is argument for argument in arguments):
                 self.results.append(result)
             if not (watched or self.changed):
                 self.changed = next(filter(None, map(self._changed, self.takes, before, arguments)), "")

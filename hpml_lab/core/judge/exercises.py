@@ -238,8 +238,7 @@ def _asked(found: Exercise, asked: Asked, answer: Any) -> Any:
     if isinstance(answer, torch.nn.Module):
         answer = copy.deepcopy(answer)
     code = answer if inspect.isroutine(answer) else type(answer).__call__
-    generator = inspect.isgeneratorfunction(code) and not isinstance(found.returns, set)
-    if generator or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+    if inspect.isgeneratorfunction(code) or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
         raise Mistake("runs-nothing", RUNS_NOTHING)
     return asked.around(answer)
 

@@ -12,7 +12,7 @@ from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken
 from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
-from hpml_lab.core.judge.variants import variants
+from hpml_lab.core.judge.variants import MIXED, mixed, variants
 from hpml_lab.core.judge.watch import torch_calls, watch
 
 OTHER_UNIT = "another-unit"
@@ -154,19 +154,21 @@ def _expect_variants(
     largest: float,
 ) -> None:
     """Raise Mistake if an answer that is right on the cases is not on what may be given as well."""
-    for case, arguments in cases.items():
-        for variant, given in variants(arguments, names_taken(), but):
-            wanted = value_or_error(right, copy.deepcopy(given))
-            if isinstance(wanted, Exception) or not _is_finite(wanted):
-                continue
-            got = value_or_error(answer, copy.deepcopy(given))
-            rough = max(tolerance, 1e-4) if _has_float32(given) else tolerance
-            if same(got, wanted, rough, max(largest, _largest([wanted]))):
-                continue
-            said = f"the answer {difference(got, wanted, rough)}"
-            if isinstance(got, Exception):
-                said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
-            raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
+    names = names_taken()
+    tried = [(case, *made) for case, arguments in cases.items() for made in variants(arguments, names, but)]
+    tried += [(case, MIXED, given) for case, given in mixed(cases, names, but)]
+    for case, variant, given in tried:
+        wanted = value_or_error(right, copy.deepcopy(given))
+        if isinstance(wanted, Exception) or not _is_finite(wanted):
+            continue
+        got = value_or_error(answer, copy.deepcopy(given))
+        rough = max(tolerance, 1e-4) if _has_float32(given) else tolerance
+        if same(got, wanted, rough, max(largest, _largest([wanted]))):
+            continue
+        said = f"the answer {difference(got, wanted, rough)}"
+        if isinstance(got, Exception):
+            said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
+        raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
 
 
 def _expect_gradients(

@@ -4,7 +4,7 @@ Faults of layout, type and memory can be in any answer, so no judge has cases of
 right answer has a finite value for it; an exercise whose text leaves one out says so (`but=("dtype",)`).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,8 +99,35 @@ VARIANTS: Mapping[str, Variant] = {
 }
 
 
+MIXED = Variant(
+    "one-example",
+    None,
+    "Right for the arguments of the examples together, and not for one of them beside the others': is a result from an earlier"
+    " call in it?",
+)
+MOST_MIXED = 40  # of all cases together
+
+
+def mixed(
+    cases: Mapping[str, tuple[Any, ...]], names: Sequence[str], but: Collection[str]
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Cases with one number, text or truth value of another: what is kept by the other arguments alone shows here."""
+    if "mixed" in but:
+        return
+    made, known = 0, list(cases.values())
+    for case, arguments in cases.items():
+        for position, value in enumerate(arguments):
+            if not isinstance(value, bool | int | float | str) or position < len(names) and names[position] in but:
+                continue
+            others = [other[position] for other in known if position < len(other)]
+            other = next((other for other in others if type(other) is type(value) and other != value), None)
+            if other is not None and made < MOST_MIXED:
+                made += 1
+                yield case, (*arguments[:position], other, *arguments[position + 1 :])
+
+
 def variants(
-    arguments: tuple[Any, ...], names: Collection[str], but: Collection[str]
+    arguments: tuple[Any, ...], names: Sequence[str], but: Collection[str]
 ) -> Iterator[tuple[Variant, tuple[Any, ...]]]:
     """Each variant of a case that differs from it.
 

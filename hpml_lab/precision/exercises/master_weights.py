@@ -120,3 +120,7 @@ def judge_master_weights(answer: Step) -> None:
         if not same(distances(answer, lr)[2], distances(right, lr)[2], 1e-4):
             hint = "Only three digits of the updates are right: lr or the gradient was rounded to 16 bits once more."
             raise Mistake("rounded-once-more", hint)
+    matrix = torch.linspace(-1, 1, 6).reshape(2, 3)
+    own, wanted = (step(matrix.clone(), lambda short: 0.5 * short, 0.1)[0] for step in (answer, right))
+    if not same(own, wanted, 1e-4):
+        raise Mistake("vectors-only", "Right for a vector of weights, and not for a matrix of them.")

@@ -196,6 +196,11 @@ def _check_items(make: Callable[[int], Any]) -> None:
             "finds-by-value",
             "Two equal items, 5 and 5, are put and do not both come back. || Items may be equal: go by position.",
         )
+    put, take = make(2)
+    if [put(0), put(0), put(1), take(), take()] != [True, True, False, 0, 0]:
+        raise Mistake(
+            "empty-by-value", "Two slots that hold 0 are filled: a third item waits. || Any object but None is an item."
+        )
     for item in (0, "", False, np.arange(3), _EqualToAll()):
         put, take = make(2)
         if not put(item) or take() is not item:

@@ -148,7 +148,7 @@ def judge_capacity_with_batching(answer: Callable) -> None:
         "rate 0.25, a 1, b 3, limit 2": (0.25, 1.0, 3.0, 2),
     }
     _expect_an_end(answer, cases)
-    RUBRIC.expect(answer, cases, explain=_explain)
+    RUBRIC.expect(answer, cases, but=("mixed",), explain=_explain)
 
 
 def _expect_an_end(answer: Callable, cases: dict[str, tuple]) -> None:

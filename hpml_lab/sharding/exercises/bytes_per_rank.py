@@ -106,7 +106,7 @@ def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
             raise Mistake("not-three-numbers", f"Return three numbers; yours are {shown(given)}.")
         return given
 
-    RUBRIC.expect(three, CASES, explain=_explain)
+    RUBRIC.expect(three, CASES, but=("mixed",), explain=_explain)
 
 
 def _explain(_: Callable, judged: list[Judged]) -> None:

@@ -76,7 +76,7 @@ def judge_one_f_one_b(answer: Callable[[int, int, int], Any]) -> None:
             raise Mistake("not-tasks", f'Return a list of tasks such as ("F", 0); yours is {shown(given)}.')
         return [tuple(map(plain, pair)) for pair in pairs]
 
-    RUBRIC.expect(tasks, CASES, explain=_explain)
+    RUBRIC.expect(tasks, CASES, but=("mixed",), explain=_explain)
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:

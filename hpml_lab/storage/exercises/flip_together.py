@@ -14,7 +14,13 @@ Points = torch.Tensor
 Pairs = tuple[tuple[int, int], ...]
 
 # (channels, height, width), pairs, and how far the points spread: in the last image some lie outside of it.
-SIZES = (((3, 8, 14), ((0, 1), (3, 4)), 1), ((1, 11, 6), ((2, 4),), 1), ((2, 5, 9), ((1, 3),), 1), ((3, 6, 7), ((0, 4),), 3))
+SIZES = (
+    ((3, 8, 14), ((0, 1), (3, 4)), 1),
+    ((1, 11, 6), ((2, 4),), 1),
+    ((2, 5, 9), ((1, 3),), 1),
+    ((3, 6, 7), ((0, 4),), 3),
+    ((1, 4, 1), (), 1),
+)
 CALLS = 10  # with the same arguments: an answer that draws a random number does not give the same each time
 
 

@@ -6,7 +6,9 @@ import torch
 
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.same import same
 
 
 def right(x: torch.Tensor) -> torch.Tensor:
@@ -77,3 +79,6 @@ def judge_standardize(answer: Callable) -> None:
         "6 samples with 2 features": (torch.cat([x[:3, :2], x[:3, 1:]]) ** 2,),
     }
     RUBRIC.expect(answer, cases, tolerance=1e-5, but=("small",))  # an ε beside σ is common
+    if not same(answer(x + 4096), right(x + 4096), 1e-3):
+        hint = "Where means are far from 0, E[x²] − E[x]² is a small difference of large numbers: take the mean off first."
+        raise Mistake("cancels", hint, (x + 4096,))

@@ -12,7 +12,7 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 NOT_NEXT = "Another layer stands in between. After it a bias still has an effect: look at the next layer only."
 
@@ -39,6 +39,8 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
     )
     every_norm = "Every batch norm subtracts the mean, also one without weights of its own or without running statistics."
     repeated = (layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
+    act = nn.ReLU()
+    twice = [nn.Linear(4, 8), act, nn.Linear(8, 8), act, nn.BatchNorm1d(8)]
     pairs = [
         ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
         ("kind-of-layer-forgotten", every_kind, [nn.ConvTranspose2d(3, 8, 3), nn.BatchNorm2d(8)]),
@@ -47,13 +49,14 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
+        ("module-twice", "A module may stand in two places, and named_children() gives it once.", twice),
         ("many-layers", "Twelve layers: as text, '10' comes before '2'.", [*repeated]),
     ]
     return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]
 
 
 def wasted_biases(net: nn.Sequential) -> list[str]:
-    layers = [*net.named_children(), ("", None)]
+    layers = [*net._modules.items(), ("", None)]  # named_children() gives a module that stands in two places once
     return [
         name
         for (name, layer), (_, after) in itertools.pairwise(layers)
