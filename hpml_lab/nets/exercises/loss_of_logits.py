@@ -32,8 +32,6 @@ F.softplus(z) - z * y
     half-of-it :: -y * F.logsigmoid(z) :: Samples with y = 0 cost nothing here: half of the formula is missing.
     arguments-swapped :: F.softplus(y) - z * y :: The loss takes the logits first, the labels second.
     labels-as-signs :: F.softplus(-y * z) :: log(1 + e^(-yz)) is the formula for labels -1 and 1; these are 0 and 1.
-    exponent-without-absolute-value :: z.clamp(min=0) - z * y + torch.exp(-z).log1p() ::
-        max(z, 0) - zy + log(1 + e^(-z)) is right only for z ≥ 0: the exponent is -|z|.
     label-term-missing :: F.softplus(z) :: That is log(1 + e^z): where does the label enter?
     sign-of-the-label-term :: F.softplus(z) + z * y :: The label's term has the wrong sign: a large z is good for y = 1.
 losses.mean()

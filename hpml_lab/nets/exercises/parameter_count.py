@@ -22,7 +22,6 @@ RUBRIC = Rubric(
     right,
     """
 a * b + b
-    no-biases :: a * b :: Weights are not all: each output of a layer adds one more number, b in Wx + b.
     bias-per-input :: a * b + a :: b in Wx + b is added to the layer's output: how long is it?
     one-bias-per-layer :: a * b + 1 :: b is a vector, not one number: one bias for each output.
 zip(sizes, sizes[1:], strict=False)

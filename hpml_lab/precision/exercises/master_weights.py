@@ -69,28 +69,16 @@ RUBRIC = Rubric(
     right,
     """
 master - lr * grad.float()
-    updated-in-fp16 :: (short - lr * grad).float() :: $FP16
-    updated-in-fp16 :: (master - lr * grad).half().float() :: $FP16
     master-overwritten :: short.float() - lr * grad.float() :: Each step starts from the fp16 copy, which has rounded away what
         the master had gained.
-    uphill :: master + lr * grad.float() :: The weights move away from the minimum: subtract the update.
 lr * grad.float()
     product-in-fp16 :: (lr * grad).float() :: lr times the gradient is computed in fp16 and underflows. || Convert the gradient
         to fp32 before it is multiplied by lr.
-    rate-ignored :: grad.float() :: $RATE
-    rate-ignored :: 0.01 * grad.float() :: $RATE
-    divided-by-the-rate :: grad.float() / lr :: You divide the gradient by lr. Multiply it.
-grad.float()
-    gradient-averaged :: grad.float().mean() :: All weights move by the same amount. || Each weight has its own element of the
-        gradient.
-    signs-only :: grad.float().sign() :: Each step is lr long, whatever the gradient: you used its sign only.
 whole answer
     two-steps :: lambda master, gradient_of, lr: right(right(master, gradient_of, lr)[0], gradient_of, lr) ::
         Each call takes two steps. Take one.
 """,
     wrap=lambda step: lambda lr: (distances(step, lr) / distances(right, lr)).tolist(),
-    FP16="The update is added in fp16, where it is lost. || Add the update to the master in fp32.",
-    RATE="Your update does not depend on lr: multiply the gradient by it.",
 )
 
 

@@ -39,11 +39,6 @@ after = before - profile[part] + profile[part] / times
 return before / after
     upside-down :: return after / before :: Speed-up is old time / new time, not new / old.
     new-time :: return after :: That is the new time in seconds. Speed-up is old time / new time.
-    gain-not-speed-up :: return 1 - after / before :: That is the share of the time that is saved. Speed-up is old / new.
-    percent :: return 100 * before / after :: That is in %. Return the speed-up as a factor, 1 for no change.
-    percent :: return 100 * (before / after - 1) :: That is what is gained, in %. Return the speed-up, 1 for no change.
-    gain-minus-one :: return before / after - 1 :: That is what is gained on top. The speed-up is 1 for no change: old time /
-        new time.
     seconds-saved :: return before - after :: That is how many seconds are saved. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before :: That is the part's share. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before * times :: The share times the factor is no speed-up: add up the new
@@ -62,7 +57,6 @@ return before / after
     rounded :: return round(before / after, 3) :: $ROUNDED
 profile[part]
     another-part :: max(profile.values()) :: What becomes faster is `part`, and that need not be the largest one.
-    another-part :: next(iter(profile.values())) :: You made the first part faster, whichever is asked for: use `part`.
     equal-parts :: before / len(profile) :: You gave each part the same share. Take its seconds over the sum of all.
 """,
     DIVIDE="A part with a speed-up of `times` takes 1/times of its seconds: divide.",

@@ -60,9 +60,6 @@ peak * (1 + math.cos(math.pi * fraction)) / 2
     stays-at-peak :: peak :: After the climb your rate stays at the peak: where is the wave?
     peak-forgotten :: (1 + math.cos(math.pi * fraction)) / 2 :: Your wave falls from 1 for every peak: where is `peak` in it?
 whole answer
-    peak-forgotten :: lambda t, T, peak: right(t, T, 1.0) :: The highest rate is 1 for every peak: where is `peak`?
-    no-warm-up :: lambda t, T, peak: peak * (1 + math.cos(math.pi * t / T)) / 2 :: The rate falls from the first step on: where
-        are the first T // 10 steps?
     wave-during-the-climb :: lambda t, T, peak: min(1, (t + 1) / (T // 10)) * peak * (1 + math.cos(math.pi * t / T)) / 2 :: Your
         wave begins at step 0, and lowers the climb: the two come one after the other, and are not multiplied.
 """,

@@ -26,8 +26,6 @@ a[:, None] + b
     swapped-sign :: a[:, None] - b :: The entries are sums, not differences.
     swapped-sign :: b - a[:, None] :: The entries are sums, not differences.
     b-missing :: a[:, None].expand(-1, len(b)) :: Each row is a[i] alone: b was not added.
-    a-missing :: b.expand(len(a), -1) :: Each row is b alone: a was not added.
-    integers :: (a[:, None] + b).int() :: Your table has lost the fractions: keep the type of a and b.
 error
     no-new-axis :: at non-singleton dimension 0 :: Your operands do not broadcast; a is (3,), b (2,). Which shapes would give
         (3, 2)? Add an axis of length 1.

@@ -20,28 +20,14 @@ RUBRIC = Rubric(
     right,
     """
 x - x.mean(0)
-    one-mean-for-all :: x - x.mean() :: Features have different scales: take one mean per column, not one over the whole batch.
-    not-centred :: x :: The columns have deviation 1, but their mean is not 0 yet.
     wrong-sign :: x.mean(0) - x :: The right size with the wrong sign: x - μ, not μ - x.
-    sum-for-mean :: x - x.sum(0) :: You subtracted the sum of the column; its mean is the sum over N.
     scaled-to-the-range :: (x - x.amin(0)) / (x.amax(0) - x.amin(0)) * x.std(0, correction=0) :: $RANGE
 centered / x.std(0, correction=0)
     sample-deviation :: centered / x.std(0) :: By default, torch's std divides by N - 1; here the sum is divided by N. Look for
         `correction` in its documentation.
-    one-deviation-for-all :: centered / x.std(correction=0) :: $ONE_DEVIATION
-    one-deviation-for-all :: centered / x.std() :: $ONE_DEVIATION
-    one-mean-for-all :: (x - x.mean()) / x.std(correction=0) :: You took one mean and one deviation over the whole batch; take
-        them per column.
-    one-mean-for-all :: (x - x.mean()) / x.std() :: You took one mean and one deviation over the whole batch; take them per
-        column.
-    variance-instead-of-deviation :: centered / x.var(0, correction=0) :: You divided by the variance; its square root is the
-        standard deviation, in the units of x.
     variance-instead-of-deviation :: centered / x.var(0) :: You divided by the variance (and by N - 1 in it); its square root is
         the standard deviation, in the units of x.
-    multiplied :: centered * x.std(0, correction=0) :: You multiplied by the deviation: wide columns become wider.
     not-scaled :: centered :: The columns have mean 0, but their deviation is not 1 yet.
-    parentheses-missing :: x - x.mean(0) / x.std(0, correction=0) :: Only the mean was divided by the deviation: x - μ belongs
-        in parentheses.
     norm-instead-of-deviation :: centered / centered.norm(dim=0) :: You divided by the root of the sum of squares. The deviation
         is the root of their mean: where is 1/N?
     root-mean-square :: centered / (x * x).mean(0).sqrt() :: The squares under the root are those of x. The deviation squares
@@ -62,7 +48,6 @@ error
         are columns averaged?
 """,
     RANGE="That puts each column between 0 and 1. Here the mean becomes 0, and the deviation 1.",
-    ONE_DEVIATION="Each column has mean 0, but you divided all by one deviation: each column needs its own.",
     BY_ROWS="You standardized each sample. Each feature, a column, needs its own mean: reduce over the samples.",
     EPS="You add a small number to the divisor, as layers of nets do against a deviation of 0. The formula here has none.",
 )

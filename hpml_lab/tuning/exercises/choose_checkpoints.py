@@ -94,10 +94,6 @@ cost(plan, choice)
     fewest-parts :: (len(choice), cost(plan, choice)) :: You look for the fewest parts. Two quick parts may take less time than
         a slow one.
 whole answer
-    numbers-swapped :: lambda plan, need: cheapest({name: numbers[::-1] for name, numbers in plan.items()}, need) :: You took
-        the ms for the MB: the first number of a part is what it keeps, the second what it takes to compute again.
-    kept-not-recomputed :: lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))) :: These are the parts to keep.
-        Return those to compute again.
     everything :: lambda plan, need: sorted(plan) :: Everything is computed again: that frees enough memory, but costs a second
         forward pass.
     largest-first :: greedy(lambda megabytes, ms: -megabytes) :: The largest part may be the most expensive to compute again.

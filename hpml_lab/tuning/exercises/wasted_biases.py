@@ -39,8 +39,6 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
     )
     every_norm = "Every batch norm subtracts the mean, also one without weights of its own or without running statistics."
     repeated = (layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
-    act = nn.ReLU()
-    twice = [nn.Linear(4, 8), act, nn.Linear(8, 8), act, nn.BatchNorm1d(8)]
     pairs = [
         ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
         ("kind-of-layer-forgotten", every_kind, [nn.ConvTranspose2d(3, 8, 3), nn.BatchNorm2d(8)]),
@@ -49,7 +47,6 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
-        ("module-twice", "A module may stand in two places, and named_children() gives it once.", twice),
         ("many-layers", "Twelve layers: as text, '10' comes before '2'.", [*repeated]),
     ]
     return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]
@@ -78,30 +75,17 @@ RUBRIC = Rubric(
     wasted_biases,
     """
 and isinstance(after, BATCH_NORMS)
-    every-convolution :: and isinstance(layer, nn.Conv2d) :: $ONLY
     every-bias :: and not isinstance(layer, NORMS) :: $ONLY
     every-bias :: and True :: $ONLY
     not-next :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORMS) for other in net[int(name):]) :: $NEXT
     any-norm :: and isinstance(after, NORMS) :: GroupNorm and LayerNorm subtract a mean over several channels of a sample. The
         channels' biases differ, so they still have an effect.
-    group-norm :: and isinstance(after, (*BATCH_NORMS, nn.GroupNorm)) :: GroupNorm subtracts a mean over several channels of a
-        sample. Their biases differ, so they still have an effect.
-    norm-anywhere :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORMS) for other in net) :: That a network
-        has a batch norm does not waste all its biases: only those right before one.
 getattr(layer, "bias", None) is not None
     linear-forgotten :: isinstance(layer, nn.Conv2d) and layer.bias is not None :: A linear layer before a batch norm
         (BatchNorm1d) wastes its bias too.
     bias-already-gone :: isinstance(layer, nn.Conv2d | nn.Linear) :: One of the layers you name has no bias (bias=False), so it
         wastes nothing.
 whole answer
-    last-pair-missing :: lambda net: [name for name in wasted_biases(net) if int(name) < len(net) - 2] :: The last two layers
-        are a pair, too: n layers have n - 1 pairs of neighbors.
-    first-only :: lambda net: wasted_biases(net)[:1] :: You stop at the first. A network can waste several biases: name them
-        all.
-    last-only :: lambda net: wasted_biases(net)[-1:] :: You keep only the last. A network can waste several biases: name them
-        all.
-    norm-in-front :: lambda net: [str(i) for i in range(1, len(net)) if isinstance(net[i - 1], BATCH_NORMS) and biased(net[i])]
-        :: These layers come after a batch norm. It is the layer before it whose bias is subtracted.
     kept-not-wasted :: lambda net: [str(i) for i in range(len(net)) if biased(net[i]) and str(i) not in wasted_biases(net)] ::
         These are the biases that have an effect. Name the others.
 error

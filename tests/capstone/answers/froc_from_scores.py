@@ -87,8 +87,6 @@ WRONG = [
     ("no-detections", lambda scores, *others: solution(scores, *others) if scores.max() else None),
     ("points-missing", lambda scores, *more: solution(scores.astype(np.float16), *more)),
     ("points-missing", lambda scores, *more: solution(scores.astype(np.float32), *more)),
-    ("points-missing", lambda scores, *more: solution(scores.round(3), *more)),
-    ("points-missing", lambda scores, hits, *more: solution(scores[scores < 1], hits[scores < 1], *more)),
 ]
 
 

@@ -5,7 +5,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import torch
 from edited_source import wrong_answers
 
 
@@ -50,12 +49,6 @@ def in_numpy(compute, nbytes, latency, bandwidth):
     n = np.arange(1, 5000)
     step = compute / n + 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
     return n[np.argmax(compute / step / n < 0.5)]
-
-
-def in_torch(compute, nbytes, latency, bandwidth):
-    n = torch.arange(1, 5000, dtype=torch.float64)
-    step = compute / n + 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
-    return n[(compute / step / n < 0.5).nonzero()[0, 0]]
 
 
 def exactly(compute, nbytes, latency, bandwidth):
@@ -123,5 +116,4 @@ WRONG = [
 
 
 WRONG += [  # right numbers in another kind than the exercise asks for
-    ("wrong-type", in_torch)
 ]

@@ -1,8 +1,5 @@
 """Answers to `variance-over-ranks`: (variance, unbiased variance) of all values, from counts, means and variances by rank."""
 
-from fractions import Fraction
-
-import numpy as np
 import torch
 from edited_source import wrong_answers
 
@@ -80,23 +77,6 @@ WRONG = [
 ]
 
 
-def with_numpy(counts, means, variances):
-    n, m, v = (np.asarray(part, dtype=float) for part in (counts, means, variances))
-    mean = np.average(m, axis=0, weights=n)
-    variance = np.average(v + (m - mean) ** 2, axis=0, weights=n)
-    return variance, variance * n.sum() / (n.sum() - 1)
-
-
-def in_python(counts, means, variances):
-    counts = counts.tolist()
-    n, result = sum(counts), []
-    for mean_of, variance_of in zip(means.T.tolist(), variances.T.tolist(), strict=True):
-        mean = sum(Fraction(c) * Fraction(m) for c, m in zip(counts, mean_of, strict=True)) / n
-        squares = (c * (Fraction(v) + (Fraction(m) - mean) ** 2) for c, m, v in zip(counts, mean_of, variance_of, strict=True))
-        result.append(sum(squares))
-    return [float(m2 / n) for m2 in result], [float(m2 / (n - 1)) for m2 in result]
-
-
 def shifted_squares(counts, means, variances):
     """Mean of x² minus mean², after the first rank's mean has been subtracted."""
     means = means - means[0]
@@ -131,6 +111,4 @@ ALSO_RIGHT = [one_after_the_other, shifted_squares, by_pairs, by_values, by_matr
 
 
 WRONG += [  # right numbers in another kind than the exercise asks for
-    ("wrong-type", with_numpy),
-    ("wrong-type", in_python),
 ]

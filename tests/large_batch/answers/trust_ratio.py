@@ -82,9 +82,6 @@ WRONG = [
         [
             ("wrong-length", (RATIO, f"({RATIO}) ** 0.5")),
             ("wrong-length", ("trust_coeff * w.norm()", "trust_coeff * w.norm().clamp(max=10)")),
-            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-3")),
-            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-8")),
-            ("wrong-length", (IS_BIAS, "w.ndim in (1, 3)")),
             ("biases-adapted", (IS_BIAS, "False"), (GUARD, "True")),
             ("wrong-decay", (STEP, "new.append(w - lr * r * (g + weight_decay / 2 * w))")),
             ("inputs-changed", (STEP, "g += weight_decay * w\n        new.append(w - lr * r * g)")),

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 
 import numpy as np
-import pandas as pd
 
 solution = {"A": "GPU compute", "B": "input", "C": "transfer", "D": "single thread", "E": "lock", "F": "GPU memory"}
 
@@ -16,7 +15,6 @@ WRONG = [
     ("blames-the-input", {**solution, "C": "input"}),
     ("one-core-is-not-all", {**solution, "D": "CPU"}),
     ("waiting-is-not-work", {**solution, "E": "CPU"}),
-    ("waiting-is-not-work", {**solution, "E": "single thread"}),
     ("memory-is-full", {**solution, "F": "GPU compute"}),
     ("row-is-small", {**solution, "B": "lock"}),
     ("unknown-name", {**solution, "D": "slow"}),
@@ -30,21 +28,11 @@ WRONG = [
 WRONG += [
     ("blames-the-input", {**solution, "A": "input"}),
     ("blames-the-wait", {**solution, "A": "transfer"}),
-    ("blames-the-wait", {**solution, "F": "lock"}),
     ("row-is-small", {**solution, "B": "transfer"}),
-    ("row-is-small", {**solution, "B": "single thread"}),
-    ("row-is-small", {**solution, "C": "lock"}),
-    ("row-is-small", {**solution, "C": "single thread"}),
-    ("row-is-small", {**solution, "D": "transfer"}),
-    ("row-is-small", {**solution, "D": "lock"}),
-    ("row-is-small", {**solution, "E": "transfer"}),
     ("idle-gpu", {**solution, "E": "GPU memory"}),
-    ("blames-the-input", {**solution, "D": "input"}),
     ("arithmetic-is-full", {**solution, "A": "GPU memory", "F": "GPU compute"}),
     ("unknown-name", {**solution, "A": "GPU"}),
     ("wrong-type", {**solution, "A": 1}),
-    ("wrong-type", {**solution, "B": ["input"]}),
-    ("wrong-type", list(solution.values())),
     ("not-all-named", {**solution, "G": "lock"}),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "CPU")),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "GPU compute")),
@@ -60,5 +48,4 @@ ALSO_RIGHT = [
 
 
 WRONG += [  # right numbers in another kind than the exercise asks for
-    ("wrong-type", pd.Series(solution))
 ]

@@ -61,7 +61,6 @@ WRONG = [
     ("more-zeros-than-needed", with_zeros(lambda w, i: w.numel())),
     ("more-zeros-than-needed", with_zeros(lambda w, i: math.ceil(limit(w, i)) + 1)),
     ("twelve-bytes-always", lambda w, index: (int((w != 0).sum()) * 12, 2 * w.numel() // 3)),
-    ("twelve-bytes-always", lambda w, index: (int((w != 0).sum()) * 12 + 8 * len(w), 2 * w.numel() // 3)),
     ("inputs-changed", changes_the_matrix),
     ("remembers-calls", kept_by_shape),
     ("raises", lambda w, index: (w.nnz() * 12, 0)),
