@@ -5,6 +5,7 @@ other right answers that a check once refused. The rows of an exercise's rubric 
 them, and holds what is written in another way or what no row describes.
 """
 
+import ast
 import copy
 import importlib.util
 import inspect
@@ -22,8 +23,10 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.exercises import Mistake, all_exercises, check
+from hpml_lab.core.judge.declared import promise
+from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.help import hints
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.prediction import predicted
 from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.judge.same import same
@@ -269,3 +272,14 @@ def test_a_guess_of_0_is_a_guess_and_a_share_ends_at_100():
         (0, "× the speed", "one positive number in × the speed, where 1 is no difference"),
     ):
         assert repr(predicted(bad, 3.0, unit)) == f"A prediction is {kind}; {bad!r} is not."
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
+def test_the_stub_has_the_declared_arguments_and_says_what_comes_back(exercise):
+    [stub] = [cell for cell in cells(read(exercise.notebook), "exercise") if cell.metadata["hpml"]["exercise"] == exercise.name]
+    functions = [node for node in ast.parse(stub.source).body if isinstance(node, ast.FunctionDef)]
+    taken = [argument.arg for argument in functions[-1].args.args] if functions else None
+    assert taken == (None if exercise.takes is None else list(exercise.takes)), "`takes` names the arguments of the stub"
+    assert set(exercise.changes) <= set(exercise.takes or ())
+    said = f"Returns {promise(exercise.returns)}."
+    assert not promise(exercise.returns) or said in stub.source, f"write into the docstring of {exercise.name}: {said}"

@@ -77,7 +77,8 @@ def test_an_exercise_is_a_judge_its_answers_and_three_cells():
         "tests/nets/answers/mean_of_values.py",
         "notebooks/03_nets.ipynb",
     ]
-    assert '@exercise("mean-of-values", notebook="03_nets")' in judge and "def solution(" in answers
+    assert '@exercise("mean-of-values", notebook="03_nets", takes="values", returns=float)' in judge
+    assert "def solution(" in answers
     before, after = nbformat.read(NOTEBOOKS / f"{NOTEBOOK}.ipynb", as_version=4), nbformat.reads(notebook, as_version=4)
     text, stub, check = [cell for cell in after.cells if "mean-of-values" in cell.id]
     assert text.source.startswith("### Exercise") and check.source == 'check("mean-of-values", mean_of_values)'

@@ -10,8 +10,9 @@ import torch
 
 import hpml_lab
 from hpml_lab.core.judge import exercises
-from hpml_lab.core.judge.exercises import Mistake, all_exercises, check
+from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.expect import expect_function, expect_keys_and_type, expect_no_autograd, expect_no_loop
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.watch import watch
 
 CASES = {"x = [1, 2]": ([1.0, 2.0],), "x = [3]": ([3.0],)}
@@ -121,7 +122,7 @@ def judged(monkeypatch):
     names = {"Callable": Callable, "expect_function": expect_function, "right": right, "CASES": CASES}
     exec(compile(JUDGE, str(Path(hpml_lab.__file__).parent / "judge.py"), "exec"), names)
     all_exercises()
-    monkeypatch.setitem(exercises._REGISTRY, "squares", exercises.Exercise("squares", "01_tensors", names["judge"]))
+    monkeypatch.setitem(exercises._REGISTRY, "squares", exercises.Exercise("squares", "01_tensors", names["judge"], ("x",)))
     return lambda answer: check("squares", answer)
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hpml_lab.core.judge.exercises import Mistake, check, exercise
+from hpml_lab.core.judge.exercises import check, exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 
 KEPT: list[float] = []
 COUNT = 0
@@ -17,7 +18,7 @@ def sum_exercise(monkeypatch):
     exercises.all_exercises()
     monkeypatch.setattr(exercises, "_REGISTRY", dict(exercises._REGISTRY))
 
-    @exercise("sum-of-a-list", notebook="01_tensors")
+    @exercise("sum-of-a-list", notebook="01_tensors", takes="values", returns=float)
     def judge(answer):
         try:
             expect_function(answer, sum, {"[1, 2]": ([1.0, 2.0],), "[4]": ([4.0],), "[1]": ([1.0],)})

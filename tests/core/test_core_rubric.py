@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from hpml_lab.core.judge.exercises import Mistake, all_exercises
+from hpml_lab.core.judge.exercises import all_exercises
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.update_rule import RATE_CHANGE, SHAPES, STEPS, _first_difference, judge_rule
 from hpml_lab.descent.exercises import look_ahead_step, momentum_step
 

@@ -4,7 +4,8 @@ from statistics import median
 
 import pytest
 
-from hpml_lab.core.judge.exercises import Mistake, check
+from hpml_lab.core.judge.exercises import check
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.profiling.exercises.fix_the_timing import ScriptedDevice
 from hpml_lab.profiling.exercises.next_step import CALLERS, loop_profile, part_to_fix
 

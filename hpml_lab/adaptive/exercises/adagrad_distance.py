@@ -3,7 +3,8 @@
 import math
 
 from hpml_lab.adaptive.exercises.first_steps import as_number
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 MISTAKES = {
@@ -30,7 +31,7 @@ MISTAKES = {
 }
 
 
-@exercise("adagrad-distance", notebook="05_adaptive")
+@exercise("adagrad-distance", notebook="05_adaptive", returns=float)
 def judge_adagrad_distance(answer: float) -> None:
     """(1 / 2α)² = 2500; the sum itself reaches 1 at step 2574."""
     steps = as_number(answer)

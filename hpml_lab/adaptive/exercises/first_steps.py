@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 from hpml_lab.optim.formulas.by_name import FORMULAS
 
@@ -79,7 +80,7 @@ def _mistakes() -> dict[str, tuple[dict[str, float], str]]:
     }
 
 
-@exercise("first-steps", notebook="05_adaptive")
+@exercise("first-steps", notebook="05_adaptive", returns=(float, float, float, float))
 def judge_first_steps(answer: tuple) -> None:
     """0.01, √(ε/(1 − ρ)), α/√(1 − ρ) and 0.001, each within 1 %."""
     answer = answer.tolist() if hasattr(answer, "tolist") else answer  # a tensor or an array

@@ -90,7 +90,13 @@ HINTS = SHARED | dict(
 RUBRIC = Rubric(adam_step, ROWS, **HINTS)
 
 
-@exercise("write-adam", notebook="05_adaptive")
+@exercise(
+    "write-adam",
+    notebook="05_adaptive",
+    takes="params, grads, state, lr, beta1, beta2, eps",
+    returns=None,
+    changes="params, state",
+)
 def judge_write_adam(answer: Callable) -> None:
     """Adam's five equations, for every parameter, in place."""
     judge_rule(answer, RUBRIC, **MOMENTS)

@@ -59,7 +59,13 @@ whole answer
 RUBRIC = Rubric(adamw_step, ROWS + DECAY_ROWS.lstrip(), **HINTS)
 
 
-@exercise("write-adamw", notebook="05_adaptive")
+@exercise(
+    "write-adamw",
+    notebook="05_adaptive",
+    takes="params, grads, state, lr, beta1, beta2, eps, weight_decay",
+    returns=None,
+    changes="params, state",
+)
 def judge_write_adamw(answer: Callable) -> None:
     """θ = θ − α λ θ, then Adam's step with the gradient as it came, for every parameter, in place."""
     judge_rule(answer, RUBRIC, **MOMENTS, weight_decay=0.1)

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
 
@@ -17,40 +19,21 @@ RUBRIC = Rubric(
     divide_backward,
     """
 return g / b,
-    multiplied :: return g * b, :: ∂(a/b)/∂a is 1/b, not b.
     upstream-missing :: return 1 / b, :: $SLOPE
     upstream-missing :: return (1 / b).expand_as(a), :: $SLOPE
-    summed-where-not-repeated :: return (g / b).sum(0), :: a was not broadcast: every element of a has a gradient of its own.
 grad_b = -g * a / b**2
     sign :: grad_b = g * a / b**2 :: Mind the sign of the gradient for b: when b grows, a/b shrinks.
     square-missing :: grad_b = -g * a / b :: b appears squared: ∂(1/b)/∂b = -1/b².
-    square-missing :: grad_b = g * a / b :: Only the sum is fixed. ∂(1/b)/∂b = -1/b²: a sign and a square are missing.
-    upstream-missing :: grad_b = -a / b**2 :: The slope is right, but g, the gradient that arrives, is missing.
-    a-missing :: grad_b = -g / b**2 :: ∂(a/b)/∂b contains a as well.
-return g / b, grad_b.sum(0)
-    swapped :: return grad_b.sum(0), g / b :: The order is that of the arguments: the first gradient belongs to a.
 grad_b.sum(0)
     not-summed :: grad_b :: b is (F,), and so is its gradient. Each element was used in all N rows: their contributions add up.
     averaged :: grad_b.mean(0) :: Contributions of the rows are added, not averaged: the rule is a sum over all uses.
-    summed-to-one-number :: grad_b.sum() :: You summed over everything. b was repeated along one axis only.
-    summed-along-the-wrong-axis :: grad_b.sum(1) :: You summed over the features and kept the rows. b was repeated in each row:
-        sum over the rows.
     not-reduced-to-its-shape :: grad_b.sum(0, keepdim=True) :: b is (F,), its gradient too: without keepdim.
-    sums-multiplied :: -g.sum(0) * a.sum(0) / b**2 :: You sum g and a before you multiply them. In each row g meets its own a:
-        multiply first, then sum.
-whole answer
-    untouched :: lambda g, a, b: (g / b, (g * a / b).mean(0)) :: That is Divide's backward as it was. Its gradient of b has
-        three mistakes: differentiate a / b by b.
-    still-averaged :: lambda g, a, b: (g / b, (-g * a / b).mean(0)) :: Only the sign is fixed. b appears squared in ∂(a/b)/∂b,
-        and the rows' contributions are added, not averaged.
-    still-averaged :: lambda g, a, b: (g / b, (g * a / b**2).mean(0)) :: Only the square is fixed. Mind the sign, and the rows'
-        contributions are added, not averaged.
 """,
     SLOPE="1/b is the slope. The chain rule multiplies it by g, the gradient that arrives.",
 )
 
 
-@exercise("fix-the-backward", notebook="02_autograd")
+@exercise("fix-the-backward", notebook="02_autograd", takes="g, a, b", returns=(like("a"), like("b")))
 def judge_fix_the_backward(answer: Callable) -> None:
     """(∂L/∂a, ∂L/∂b) of y = a / b, a (N, F) and b (F,) broadcast."""
     a = torch.tensor([[1.0, -2.0], [3.0, 0.5], [-1.5, 4.0]], dtype=torch.float64)

@@ -4,8 +4,9 @@ from numbers import Real
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_keys_and_type
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 KNOWN = {  # (point, answer): (name, hint)
@@ -57,7 +58,7 @@ def run_listing() -> dict[str, float]:
     return grads
 
 
-@exercise("gradients-after", notebook="02_autograd")
+@exercise("gradients-after", notebook="02_autograd", returns={str: float})
 def judge_gradients_after(answer: dict[str, float]) -> None:
     """x.grad at five points of a listing."""
     right = run_listing()

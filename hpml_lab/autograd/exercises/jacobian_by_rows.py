@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.watch import torch_calls
 
@@ -40,20 +42,14 @@ RUBRIC = Rubric(
     """
 torch.stack(rows)
     transposed :: torch.stack(rows, 1) :: Row i belongs to output i: (m, n), outputs first.
-    list-of-rows :: rows :: These are the rows; stack them into one tensor of shape (m, n).
     sum-of-rows :: sum(rows) :: With v = ones you get the sum of all rows. Choose v so that it picks a single row.
     accumulates :: torch.stack(rows).cumsum(0) :: Each row contains all rows before it: $NOT_CLEARED
-    accumulates :: torch.stack(rows[::-1]).cumsum(0).flip(0) :: Each row contains others: $NOT_CLEARED
     one-tensor-for-all :: torch.stack([sum(rows)] * len(rows)) :: All rows are the same: you stored x.grad itself each time, and
         backward kept adding to it. Clear it between the passes, or use torch.autograd.grad.
     one-tensor-for-all :: torch.stack([rows[-1]] * len(rows)) :: All rows are the last one: you stored x.grad itself each time,
         and the next pass changed it. Store a copy.
     one-tensor-for-all :: torch.stack([rows[0], *(0 * row for row in rows[1:])]) :: Only the first row is there. If you subtract
         the x.grad of the pass before: that is the same tensor, not a copy.
-    rows-in-reverse :: torch.stack(rows[::-1]) :: The rows are right, but the last output comes first.
-    rows-in-tuples :: [(row,) for row in rows] :: torch.autograd.grad returns a tuple, with one gradient for each input: take
-        its element.
-    all-elements-in-one-line :: torch.cat(rows) :: The numbers are right, but in one line: stack the rows, so that J is (m, n).
     diagonal-only :: torch.diag(torch.stack(rows).diagonal()) :: Only the entries i = j are there: each output may depend on
         every input.
     last-row-only :: rows[-1] :: That is the last row. Collect the rows in a list, and stack them.
@@ -71,7 +67,7 @@ error
 )
 
 
-@exercise("jacobian-by-rows", notebook="02_autograd")
+@exercise("jacobian-by-rows", notebook="02_autograd", takes="f, x", returns=like("x"))
 def judge_jacobian_by_rows(answer: Callable) -> None:
     """J (m, n) of f at x, one backward pass for each row."""
     cases = {

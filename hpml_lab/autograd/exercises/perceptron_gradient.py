@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_autograd
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import difference, same
 
@@ -20,29 +22,11 @@ RUBRIC = Rubric(
     bce_gradient,
     """
 dz = p - y
-    flipped :: dz = y - p :: A step against the gradient must lower the loss: is it y - p or p - y?
     slope-twice :: dz = (p - y) * p * (1 - p) :: p(1-p) is already in p - y: it canceled against ∂L/∂p.
-    slope-missing :: dz = -(y / p - (1 - y) / (1 - p)) :: That is ∂L/∂p · x. Between p and z stands the sigmoid: its slope is
-        missing.
-    labels-as-signs :: dz = -y * torch.sigmoid(-y * (X @ w)) :: That is the gradient of log(1 + e^(-yz)), for labels -1 and 1;
-        these are 0 and 1.
-    labels-flipped :: dz = p - (1 - y) :: You compare p with 1 - y: the labels are swapped.
-    label-missing :: dz = p :: p alone cannot be right: where does the label enter?
 torch.sigmoid(X @ w)
     sigmoid-reversed :: torch.sigmoid(-(X @ w)) :: p grows with z: is it e^z or e^-z in the sigmoid?
-    decided :: torch.sigmoid(X @ w).round() :: You rounded p to a decision. The gradient needs the probability itself.
-    logit-for-probability :: X @ w :: You used z where p = σ(z) belongs.
 X.T @ dz / len(y)
-    summed :: X.T @ dz :: L is the mean over the samples, not their sum: where is 1/N?
-    doubled :: 2 * X.T @ dz / len(y) :: Twice the gradient: the factor 2 belongs to a squared error.
-    means-multiplied :: dz.mean() * X.mean(0) :: You average p - y and x before you multiply them. Each sample's p - y meets its
-        own x: multiply first.
-    divided-twice :: X.T @ dz / len(y) ** 2 :: You divided by N twice.
     divided-by-inputs :: X.T @ dz / X.shape[1] :: You divided by the number of inputs n. L is the mean over the N samples.
-    not-reduced :: X * dz[:, None] :: These are the gradients of the samples, (N, n). L is one number: average over the samples.
-    wrong-axis :: (X * dz[:, None]).mean(1) :: You averaged over the inputs and kept the samples. $EACH_WEIGHT
-    all-averaged :: (X * dz[:, None]).mean() :: You averaged over samples and inputs alike. $EACH_WEIGHT
-    input-missing :: dz.mean() :: That is ∂L/∂z. z = w·x: what does ∂z/∂w contribute?
     loss-itself :: torch.nn.functional.binary_cross_entropy_with_logits(X @ w, y) :: That is the loss L. Its gradient has one
         number for each weight.
 error
@@ -50,12 +34,11 @@ error
     shapes :: must match :: $SHAPES
     shapes :: shapes cannot :: $SHAPES
 """,
-    EACH_WEIGHT="Each weight needs a number of its own.",
     SHAPES="The shapes do not fit. X is (N, n), w is (n,) and y is (N,): the result is (n,).",
 )
 
 
-@exercise("perceptron-gradient", notebook="02_autograd")
+@exercise("perceptron-gradient", notebook="02_autograd", takes="w, X, y", returns=like("w"))
 def judge_perceptron_gradient(answer: Callable) -> None:
     """∂L/∂w (n,) of the mean binary cross-entropy over a batch."""
     X = torch.tensor([[1.0, 2.0], [-0.5, 1.5], [2.0, -1.0], [0.5, 0.3], [-1.0, -2.0]])

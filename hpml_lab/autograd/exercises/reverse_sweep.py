@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hpml_lab.autograd.lessons.engine import Tensor, reshape, sum_, tanh, topological_order
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -113,32 +114,21 @@ RUBRIC = Rubric(
 gradients[parent] + vjp(gradients[node])
     overwrites :: vjp(gradients[node]) :: A node that is used twice receives two contributions, and the second must not replace
         the first: the multivariate chain rule adds them.
-    no-chain-factor :: gradients[parent] + vjp(np.ones(node.shape)) :: Each vjp was given ones. It must be given the gradient
-        that has arrived at its own node: that is the chain.
-np.ones(root.shape)
-    starts-at-zero :: np.zeros(root.shape) :: With which number does the pass begin: what is ∂f/∂f? From 0 on, every gradient
-        would be 0.
-    starts-at-its-value :: root.data.copy() :: Every gradient is too large by the same factor, the value of f. What is ∂f/∂f?
 reversed(order)
-    forward-order :: order :: $FORWARD
     passes-on-too-early :: as_first_met(root, newest_first=False) :: $TOO_EARLY
     passes-on-too-early :: as_first_met(root, newest_first=True) :: $TOO_EARLY
-in node.parents
-    first-input-only :: in node.parents[:1] :: Every input of an operation gets its contribution, not only the first: nothing
-        may leave the loop too early.
 whole answer
     changed-in-place :: in_place_sweep :: A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an
         array changes another node's gradient as well: make a new array for a sum.
     passes-on-twice :: recursive_sweep :: a is visited twice, and the second visit passes on everything that has arrived,
         including what was already passed on. Visit each node once, when its sum is complete.
 """,
-    FORWARD=FORWARD,
     TOO_EARLY="A node passed its gradient on before all its contributions had arrived: visit the nodes in the reverse of "
     "topological_order, where everything computed from a node comes before it.",
 )
 
 
-@exercise("reverse-sweep", notebook="02_autograd")
+@exercise("reverse-sweep", notebook="02_autograd", takes="root", returns=object)
 def judge_reverse_sweep(answer: Callable) -> None:
     """{node: ∂root/∂node} for every node that a gradient reaches."""
     nodes = shared_uses()

@@ -2,8 +2,9 @@
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_keys_and_type
+from hpml_lab.core.judge.mistake import Mistake
 
 KNOWN = {
     "constants-tracked": ("x + y", "Neither x nor y requires a gradient, so why should their sum?"),
@@ -38,7 +39,7 @@ def tracked() -> dict[str, bool]:
     return {expression: result.requires_grad for expression, result in results.items()}
 
 
-@exercise("which-track", notebook="02_autograd")
+@exercise("which-track", notebook="02_autograd", returns={str: bool})
 def judge_which_track(answer: dict[str, bool]) -> None:
     """True for each expression whose result requires a gradient."""
     right = tracked()

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
@@ -38,11 +39,6 @@ def one_by_one(
     return points_of
 
 
-def as_given(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
-    counted = [hits[: k + 1] for k in range(len(hits))]
-    return [[(hits < 0).sum() / scans, len(set(hits[hits >= 0].tolist())) / nodules] for hits in counted]
-
-
 def without_repeats(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
     left: list[int] = []
     for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
@@ -54,98 +50,25 @@ def without_repeats(scores: Array, hits: Array, scans: int, nodules: int) -> Any
 RUBRIC = Rubric(
     right,
     """
-len(set(counted[counted >= 0].tolist()))
-    nodules-counted-twice :: (counted >= 0).sum() :: Your recall counts every hit. || $REPEATED
-    nodules-counted-twice :: min((counted >= 0).sum(), nodules) :: $REPEATED Your recall counts every hit, up to 1.
-    misses-are-a-nodule :: len(set(counted.tolist())) :: −1 stands for no nodule; your set of the nodules that were hit holds it
-        too.
-    nodule-0-left-out :: len(set(counted[counted != 0].tolist())) :: 0 is as good as False in Python, and −1 as True: `if hit`
-        leaves out nodule 0 and counts misses.
-    nodule-0-left-out :: len(set(counted[counted > 0].tolist())) :: Nodules count from 0: hits > 0 leaves nodule 0 out.
 len(set(counted[counted >= 0].tolist())), (counted < 0).sum()
     nodule-0-left-out :: len(set(counted[counted > 0].tolist())), (counted <= 0).sum() :: Nodules count from 0: nodule 0 is no
         false positive; only −1 marks one.
 (counted < 0).sum()
     repeats-are-false :: len(counted) - len(set(counted[counted >= 0].tolist())) :: You count all detections that find nothing
         new. || $REPEATED
-    all-detections :: len(counted) :: You count all detections per scan; only those that hit no nodule are false positives.
-    hits-for-misses :: (counted >= 0).sum() :: You count the hits as false positives; −1 marks those that hit nothing.
-    nodule-0-is-false :: (counted <= 0).sum() :: Nodules count from 0; only −1 marks a false positive.
-false / scans
-    not-per-scan :: float(false) :: The number of false positives is per scan, not in all scans: divide by the number of scans.
-    per-detection :: false / max(len(counted), 1) :: You divide by the number of detections, which gives 1 − precision; FROC
-        divides by the number of scans.
-    per-detection :: false / max(len(hits), 1) :: You divide by the number of all detections; FROC divides by the number of
-        scans.
-    per-miss :: false / max((hits < 0).sum(), 1) :: You divide by all false positives, as for ROC; FROC divides by the number of
-        scans.
-    per-nodule :: false / nodules :: You divide the false positives by the nodules; divide them by the scans.
 found / nodules
-    found-not-shared :: float(found) :: Recall is a share: divide by the number of all nodules.
     of-the-found :: found / max(len(set(hits[hits >= 0].tolist())), 1) :: You divide by the nodules that were hit at all. Those
         that no detection hits are missed too: divide by all.
-    of-the-found :: found / max(hits.max(initial=0) + 1, 1) :: You take the number of nodules from the hits. Some may be hit by
-        none: `nodules` says how many there are.
-    precision :: found / max(len(counted), 1) :: You divide by the number of detections: that is precision. Recall divides by
-        the number of nodules.
-    percent :: 100 * found / nodules :: Your recall is in percent; a share is asked for.
-    missed-share :: 1 - found / nodules :: You give the share that is missed.
-    recall-per-scan :: found / scans :: You divide the nodules that are found by the scans, too. Recall is a share of the
-        nodules.
-false / scans, found / nodules
-    divisors-swapped :: false / nodules, found / scans :: False positives are divided by the scans, nodules found by the
-        nodules.
-    columns-swapped :: found / nodules, false / scans :: Your columns are swapped: first false positives per scan, then recall.
-sorted(set(scores.tolist()), reverse=True)
-    equal-scores-separately :: sorted(scores.tolist(), reverse=True) :: One point for each different score, not for each
-        detection.
-    smallest-score-first :: sorted(set(scores.tolist())) :: The largest score comes first, so that the curve begins with few
-        false positives.
-    in-the-order-given :: dict.fromkeys(scores.tolist()) :: The points follow the scores, the largest first, and not the order
-        of the detections.
-    fixed-thresholds :: np.linspace(1, 0, 11).tolist() :: You take thresholds at equal distances. Take the scores themselves:
-        only there the curve changes.
-    last-score-missing :: sorted(set(scores.tolist()), reverse=True)[:-1] :: The point of the smallest score is missing.
-    first-score-missing :: sorted(set(scores.tolist()), reverse=True)[1:] :: The point of the largest score is missing.
-    no-row-for-misses :: sorted(set(scores[hits >= 0].tolist()), reverse=True) :: You have rows for the scores of hits alone. A
-        score that only false positives have is one of the scores, too.
-    no-row-for-hits :: sorted(set(scores[hits < 0].tolist()), reverse=True) :: You have rows for the scores of false positives
-        alone. A score that only hits have is one of the scores, too.
-scores >= score
-    own-score-left-out :: scores > score :: At a threshold, detections with exactly this score count too: >=, not >.
-    below-the-threshold :: scores <= score :: You count the detections below the threshold; those with at least this score
-        count.
-    not-cumulative :: scores == score :: You count only the detections with exactly this score; those with larger scores count
-        too.
 return points
-    transposed :: return np.array(points).reshape(-1, 2).T :: There is one row [false positives, recall] per score, not one
-        column.
-    transposed :: return tuple(np.array(points, float).reshape(-1, 2).T) :: You return the columns one by one: one row [false
-        positives, recall] per score.
     starts-at-0 :: return [[0.0, 0.0], *points] :: One point for each different score: the point (0, 0) belongs to none.
-    rounded-down :: return np.floor(np.array(points, float)).reshape(-1, 2) :: Your quotients are whole numbers: // cuts off the
-        fraction, / does not.
-    recall-only :: return [point[1] for point in points] :: You give the recall alone; each point has two numbers.
-    last-point-only :: return points[-1:] :: You give only the last point: one for each different score is asked for.
 whole answer
     equal-scores-one-by-one :: one_by_one() :: $TIE
     equal-scores-one-by-one :: one_by_one(lambda points: points[:1]) :: $TIE
     equal-scores-one-by-one :: one_by_one(key=lambda score, hit: (-score, hit)) :: $TIE
     equal-scores-one-by-one :: one_by_one(key=lambda score, hit: (-score, -hit)) :: $TIE
     nodules-counted-twice :: one_by_one(once=False) :: $REPEATED And: $TIE
-    not-ordered :: as_given :: You count the detections in the order given; the largest score comes first.
-    hits-left-behind :: lambda scores, *rest: right(np.sort(scores)[::-1], *rest) :: You sort the scores alone: each hit belongs
-        to its score. Sort both by the same order.
-    scores-rounded :: lambda scores, *rest: right(np.round(scores, 1), *rest) :: You round the scores: two different ones become
-        one point.
     repeats-removed :: without_repeats :: You remove further hits, or points that equal the one before. Each different score has
         its point.
-error
-    divides-by-zero :: division by zero :: You divide by a number that may be 0. The number of scans and that of nodules never
-        are.
-    index-out-of-range :: out of range :: A hit is the index of a nodule, and −1 is none: are your lists long enough?
-    index-out-of-range :: out of bounds :: A hit is the index of a nodule, and −1 is none: are your arrays long enough?
-    truth-of-an-array :: ambiguous :: An array has no single truth: compare element by element, or say `.any()`.
 """,
     REPEATED="A nodule that is hit several times is found once, and the further hits are no false positives: it is there.",
     TIE="Detections of equal score count together: no threshold separates them. You let them in one after the other.",
@@ -173,10 +96,10 @@ CASES = {
 }
 
 
-@exercise("froc-from-scores", notebook="19_capstone")
+@exercise("froc-from-scores", notebook="19_capstone", takes="scores, hits, scans, nodules", returns={(float, float)})
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
-    RUBRIC.expect(answer, CASES, explain=_explain)
+    RUBRIC.expect(answer, CASES, but=("mixed",), explain=_explain)
     try:
         got = numbers(answer(np.array([]), np.array([], int), 2, 3))
     except Exception as error:

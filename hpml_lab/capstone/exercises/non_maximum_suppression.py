@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
@@ -106,35 +107,14 @@ RUBRIC = Rubric(
     right,
     """
 sorted(range(len(scores)), key=lambda i: -scores[i])
-    not-by-score :: list(range(len(scores))) :: Begin with the best candidate; they are given in any order.
-    worst-first :: sorted(range(len(scores)), key=lambda i: scores[i]) :: You begin with the smallest score: so the worst of
-        each group survives.
-    size-of-the-score :: sorted(range(len(scores)), key=lambda i: -abs(scores[i])) :: You order by the score's size. Scores may
-        be negative, and −3 is below 2.
     last-of-equal-scores :: sorted(range(len(scores)), key=lambda i: scores[i])[::-1] :: Of equal scores the first candidate
         wins. Sorting upward and then reversing reverses the equal ones too.
 length(centers[i] - centers[j])
-    squared-distance :: length(centers[i] - centers[j]) ** 2 :: A squared distance is not in mm: take the root, or square
-        `apart` too.
-    city-block :: abs(centers[i] - centers[j]).sum() :: Distances are Euclidean; yours is |dz| + |dy| + |dx|.
     largest-coordinate :: abs(centers[i] - centers[j]).max() :: Distances are Euclidean: √(dz² + dy² + dx²). You compare each
         coordinate by itself, a cube and no ball.
-    mean-square :: length(centers[i] - centers[j]) / 3**0.5 :: You take the mean of the squares; a distance is the root of their
-        sum.
-    two-dimensional :: length(centers[i][1:] - centers[j][1:]) :: You leave z out: two nodules one above the other are two.
-    two-dimensional :: length(centers[i][:2] - centers[j][:2]) :: You leave x, the last coordinate, out: centers are z, y, x.
-    one-dimensional :: abs(centers[i][0] - centers[j][0]) :: Your distance has z alone; centers have z, y and x.
-    rounded-centers :: length(centers[i].round() - centers[j].round()) :: You round the centers. They are in mm, and `apart` may
-        be less than one.
-    rounded-centers :: length(np.trunc(centers[i]) - np.trunc(centers[j])) :: You cut the centers to whole millimeters; `apart`
-        may be less than one.
-    from-the-origin :: abs(length(centers[i]) - length(centers[j])) :: You compare distances from the origin. Take the norm of
-        the difference, not the difference of the norms.
 <= apart
     exactly-apart-kept :: < apart :: At a distance of exactly `apart` a candidate is still suppressed: <=, not <.
     far-ones-removed :: > apart :: Your comparison is the wrong way round: far candidates are removed, near ones kept.
-    twice-apart :: <= 2 * apart :: Your limit is twice `apart`.
-    half-apart :: <= apart / 2 :: Your limit is half of `apart`.
 greedy(
     suppressed-ones-suppress :: all_better( :: $SUPPRESSED In a chain the third is kept again.
     last-kept-only :: last_kept( :: You compare with the last one kept only; compare with every one that was kept.
@@ -149,40 +129,19 @@ greedy(
     removed-while-going-through :: removed_while_going_through( :: You remove from the list while you go through it, so that the
         loop skips what follows each removal.
 return kept
-    nothing-removed :: return order :: To sort is not enough: those that are too near are removed.
     indices-after-sorting :: return [order.index(i) for i in kept] :: Your indices count in the sorted order. Give those of the
         candidates as they were handed to you.
     sorted-by-index :: return sorted(kept) :: The right candidates, but by index; the largest score comes first.
-    suppressed-returned :: return [i for i in order if i not in kept] :: $OTHERS
-    suppressed-returned :: return [i for i in range(len(scores)) if i not in kept] :: $OTHERS
-    counted-from-1 :: return [i + 1 for i in kept] :: Indices count from 0 in Python.
-    one-only :: return kept[:1] :: You stop after the best candidate; go on with the best of the rest, until none is left.
     small-scores-dropped :: return [i for i in kept if scores[i] > 0] :: You drop scores of 0 and below, or end there. No score
         is too small: only a better one nearby suppresses.
-    small-scores-dropped :: return [i for i in kept if scores[i] >= 0.5] :: You drop scores below 0.5. No score is too small:
-        only a better one nearby suppresses.
-    scores-returned :: return scores[kept] :: You return the scores of those that are kept; their indices are asked for.
-    centers-returned :: return centers[kept] :: You return the centers of those that are kept; their indices are asked for.
-    count-returned :: return len(kept) :: You return how many are kept. $MASK
-    last-missing :: return [i for i in kept if i != order[-1]] :: You never reach the candidate with the smallest score. It is
-        kept, too, if no better one is near.
-    best-missing :: return kept[1:] :: The best candidate is missing: nothing is better, so it is always kept.
 whole answer
     indices-of-the-rest :: counting_in_the_rest :: Your indices count in what is left after each removal; keep those of the
         candidates as they were handed to you.
     suppressed-ones-suppress :: none_better_near :: $SUPPRESSED And of equal scores near each other only the first is kept.
     equal-scores-dropped :: each_score_once :: Of equal scores you keep one in the whole scan. Candidates far from each other
         may have the same score.
-error
-    index-out-of-range :: out of range :: An index is not that of a candidate. Do you remove from a list while you go through
-        it?
-    index-out-of-range :: out of bounds :: An index is not that of a candidate. Do your indices still count in the full arrays?
-    not-in-the-list :: is not in list :: You look for a candidate that was removed, or never there: keep indices, not values.
-    truth-of-an-array :: ambiguous :: An array has no single truth: say `.any()`, or compare one distance at a time.
 """,
     SUPPRESSED="A candidate that was suppressed suppresses nobody: compare only with those that were kept.",
-    MASK="These are not indices in the order of the scores.",
-    OTHERS="You return those that were suppressed; the others are asked for.",
 )
 
 
@@ -217,7 +176,7 @@ CASES = {
 NO_CANDIDATES = _case([], 5.0)
 
 
-@exercise("non-maximum-suppression", notebook="19_capstone")
+@exercise("non-maximum-suppression", notebook="19_capstone", takes="centers, scores, apart", returns=[int])
 def judge_non_maximum_suppression(answer: Callable) -> None:
     """Indices of the candidates that no better kept one is near to, the largest score first."""
 

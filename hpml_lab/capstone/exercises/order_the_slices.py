@@ -10,7 +10,8 @@ import numpy as np
 
 from hpml_lab.capstone.exercises import slice_series as ways
 from hpml_lab.capstone.exercises.slice_series import SAME, Headers, along, cases
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
@@ -144,7 +145,7 @@ return found
 OTHER_RUBRICS = [Rubric(way, _KEYS, **_HINTS) for way in (by_their_keys, first_in_order, differs_from_the_last)]
 
 
-@exercise("order-the-slices", notebook="19_capstone")
+@exercise("order-the-slices", notebook="19_capstone", takes="headers", returns={int})
 def judge_order_the_slices(answer: Callable) -> None:
     """Indices of the headers, by position along the normal, of a repeated slice the first alone."""
     series = cases()

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, plain
 
@@ -27,10 +28,6 @@ def right(profile: Profile, lanes: Lanes, workers: Workers) -> Any:
 
 def speed_up(before: float, after: float) -> float:
     return before / after if after else math.inf
-
-
-def best_in_single_threads(profile: Profile, lanes: Lanes) -> str:
-    return right(profile, lanes, dict.fromkeys(lanes, 1))[0]
 
 
 def lane_times(profile: Profile, lanes: Lanes, workers: Workers) -> dict[str, float]:
@@ -68,26 +65,6 @@ def not_divided(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, 
     return part, speed_up(max(times.values()), max(without(part), 0.0))
 
 
-def next_lane(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
-    """As far as the second lane, as if a part of the first had no limit; a single lane is right."""
-    part, most = right(profile, lanes, workers)
-    return part, most if len(lanes) == 1 else lane_gone(profile, lanes, workers)[1]
-
-
-def floor_division(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
-    """Of parts that gain equally the first."""
-
-    def gain(part: str) -> float:
-        before, after = (
-            max(sum(of[each] for each in parts) // workers[name] for name, parts in lanes.items())
-            for of in (profile, profile | {part: 0.0})
-        )
-        return speed_up(before, after)
-
-    part = max(profile, key=gain)
-    return part, gain(part)
-
-
 def of_the_sum(profile: Profile, part: str) -> tuple[str, float]:
     whole = sum(profile.values())
     return part, speed_up(whole, whole - profile[part])
@@ -106,46 +83,17 @@ RUBRIC = Rubric(
     """
 return max(
     lanes-added :: return sum( :: You add the lanes up, as if one waited for the other (Amdahl's law for a sequence). || $LANES
-    fastest-lane :: return min( :: You took the fastest lane. $LANES
 max(profile, key=lambda part: (gain[part], profile[part]))
     largest-part :: max(profile, key=profile.get) :: The largest part of all may be in another than the slowest lane: then
         nothing becomes faster when it does.
-    workers-ignored :: best_in_single_threads(profile, lanes) :: You choose the part as if each lane had a single thread; only
-        then you divide. $WORKERS
     smallest-gain :: min(profile, key=lambda part: (gain[part], profile[part])) :: That part gains least. Look for the one with
         which a patient costs least afterwards.
-    first-part :: next(iter(profile)) :: You took the first part of the profile; its parts are in no order.
 / workers[name]
     workers-ignored :: / 1 :: $WORKERS
-    threads-in-whole-numbers :: // workers[name] :: // cuts the fraction off: 1 second in two threads is half a second a
-        patient. Divide with /.
-    workers-multiplied :: * workers[name] :: You multiply by the number of threads. $WORKERS
 sum(of[part] for part in parts)
     parts-overlapped :: max(of[part] for part in parts) :: The parts of one lane follow one another in the same thread: a lane
         takes their sum, not its largest part.
-: 0.0}
-    twice-as-fast :: : profile[part if "part" in locals() else best] / 2} :: The most that is possible is that a part takes no
-        time at all, not that it becomes twice as fast.
-return best, speed_up(before, after)
-    upside-down :: return best, after / before :: The speed-up is seconds a patient before, divided by seconds after.
-    minus-one :: return best, speed_up(before, after) - 1 :: You subtracted 1. $RATIO No gain is 1.
-    percent :: return best, 100 * speed_up(before, after) :: That is in %. $RATIO
-    percent :: return best, 100 * (speed_up(before, after) - 1) :: That is in %. $RATIO
-    seconds-saved :: return best, before - after :: That is how many seconds are saved. $RATIO
-    share-saved :: return best, 1 - after / before :: That is the share of the time that is saved. $RATIO
-    old-time :: return best, before :: These are the seconds of a patient now. $RATIO
-    new-time :: return best, after :: These are the seconds of a patient afterwards. $RATIO
-    sequence-before :: return best, speed_up(sum(profile.values()), after) :: Your number begins with the sum of all parts, a
-        pipeline without lanes. How long does a patient take now, with them?
-    rounded :: return best, round(speed_up(before, after)) :: $ROUNDED
-    rounded :: return best, round(speed_up(before, after), 1) :: $ROUNDED
-    rounded :: return best, round(speed_up(before, after), 2) :: $ROUNDED
-    rounded :: return best, round(speed_up(before, after), 3) :: $ROUNDED
-    rounded :: return best, before // after if after else math.inf :: $ROUNDED
-    lanes-added :: return of_the_sum(profile, best) :: The part is right. Your number is Amdahl's, for a sequence. $LANES
 whole answer
-    threads-in-whole-numbers :: floor_division :: // cuts the fraction off: 1 second in two threads is half a second a patient.
-        Divide with /.
     lanes-added :: lambda profile, *rest: of_the_sum(profile, max(profile, key=profile.get)) :: You took the largest part of the
         sum (Amdahl's law for a sequence). $LANES
     parts-overlapped :: parts_as_stages :: You compare single parts, as if each had a thread of its own. The parts of a lane
@@ -154,15 +102,11 @@ whole answer
         at all lanes again.
     part-not-divided :: not_divided :: You divide a lane by its threads, but subtract the part as if there were one thread. Its
         share is divided, too.
-    whole-lane-gone :: next_lane :: You divide by the second lane. Without the part, the rest of its own lane stays, and may
-        still be the slowest.
     whole-lane-gone :: lane_gone :: You took the whole lane away. Only one of its parts takes no time any more; the rest of the
         lane stays.
 """,
     LANES=_LANES,
-    RATIO=_RATIO,
     WORKERS="k threads of a lane take k patients at once: a further patient costs the lane its seconds divided by k.",
-    ROUNDED="Your number is rounded; return it as it is, and round where you print it.",
 )
 
 # In seconds a patient. Names of parts are no hint: the largest is neither always the first nor always the network.
@@ -254,7 +198,7 @@ def _gives(function: Callable, arguments: tuple, found: tuple[str, float]) -> bo
     return part == found[0] and _near(most, found[1])
 
 
-@exercise("what-next", notebook="19_capstone")
+@exercise("what-next", notebook="19_capstone", takes="profile, lanes, workers", returns=(str, float))
 def judge_what_next(answer: Callable) -> None:
     """(the part whose time gains most, max over lanes of sum / workers before / the same without that part)."""
     given, changed = {}, ""

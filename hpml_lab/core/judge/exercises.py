@@ -2,7 +2,7 @@
 
 In a topic's `exercises`:
 
-    @exercise("outer-sum", notebook="01_tensors")
+    @exercise("outer-sum", notebook="01_tensors", takes="a, b", returns=like("a"))
     def judge_outer_sum(answer):
         expect_function(
             answer,
@@ -22,15 +22,18 @@ import linecache
 import textwrap
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, get_origin
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from hpml_lab.core.experiment.catalogue import exercise_modules, load_module, unknown
 from hpml_lab.core.experiment.results_folder import keep_verdict
 from hpml_lab.core.experiment.topics import import_topics
+from hpml_lab.core.judge.asked import Asked, current
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
+from hpml_lab.core.judge.declared import difference_in_kind
+from hpml_lab.core.judge.mistake import CannotCheck, Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 from hpml_lab.core.judge.unchanged import unchanged
 from hpml_lab.core.judge.watch import is_students
@@ -40,33 +43,27 @@ from hpml_lab.core.show.prose import prose_html
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
 WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
 MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
-SEEN = " || "  # in a hint: what is in front of it is said only of an answer that was seen
-
-
-class Mistake(Exception):
-    """Raised by a judge: the known mistake's name, and a hint that leads on without giving the answer away.
-
-    `hint()` shows the same text to a student whose answer nobody has seen, so write it as a rule ("ε is added to the root") or
-    in two parts, "Your mean is right. || ε is added to the root.", of which it shows the last.
-    """
-
-    def __init__(self, name: str, hint: str) -> None:
-        self.name, self.hint = name, hint.replace(SEEN, " ")
-        super().__init__(f"{name}: {self.hint}")
-
-
-class CannotCheck(Exception):
-    """Raised by a judge on a system that lacks what the check needs: why, and what to do. It is no mistake of the answer."""
+NO_LIMIT = "No thread could be started, so nothing would have ended an answer that waits."
+# What says that a value is wrong, and not why: these come with the call to look at.
+SHOWN_BY_A_CALL = ("wrong-value", "wrong-shape", "one-layout", "one-dtype", "one-example", "one-scale", "other-gradient")
+RUNS_NOTHING = (
+    "With `yield` or `async` in it, a call of your function runs none of its lines: it only makes a generator or a coroutine."
+    " Let it `return` its result."
+)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check says: `state` is "not yet", "right", or "mistake"; `mistake` is the mistake's name."""
+    """What a check says: `state` is "not yet", "right", or "mistake"; `mistake` is the mistake's name.
+
+    `given` are the arguments of the call that shows the mistake, to call the answer with them: `outer_sum(*verdict.given)`.
+    """
 
     exercise: str
     state: str
     message: str
     mistake: str = ""
+    given: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.state == "right"
@@ -86,24 +83,37 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise: its judge returns for a right answer and raises Mistake for any other."""
+    """One exercise: its judge returns for a right answer and raises Mistake for any other.
+
+    takes    the names of the function's arguments, as in the notebook's stub; None where the answer is a value
+    returns  what comes back, in the terms of `core/judge/declared.py`
+    changes  the arguments that the function may change; all others stay the caller's
+    """
 
     name: str
     notebook: str
     judge: Callable[[Any], None]
+    takes: tuple[str, ...] | None = None
+    returns: Any = object
+    changes: tuple[str, ...] = ()
 
 
 _REGISTRY: dict[str, Exercise] = {}
 _last_verdicts: dict[str, Verdict] = {}
 
 
-def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register a judge as the exercise `name` of `notebook`."""
+def exercise(
+    name: str, *, notebook: str, takes: str | None = None, returns: Any, changes: str = ""
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register a judge as the exercise `name` of `notebook`; `takes` and `changes` name arguments, with commas between them."""
+
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
 
     def register(judge: Callable[[Any], None]) -> Callable[[Any], None]:
         if name in _REGISTRY:
             raise ValueError(f"two exercises are called {name!r}")
-        _REGISTRY[name] = Exercise(name, notebook, judge)
+        _REGISTRY[name] = Exercise(name, notebook, judge, None if takes is None else names(takes), returns, names(changes))
         return judge
 
     return register
@@ -146,10 +156,12 @@ def find_exercise(name: str) -> Exercise:
 
 def _checked(found: Exercise, answer: Any) -> Verdict:
     """The verdict on an answer within the limits of time, whatever the answer does."""
-    name = found.name
+    name, began = found.name, False
     try:
-        with unchanged(), time_limit(CPU_SECONDS, WALL_SECONDS):
-            return _judged(found, answer)
+        with unchanged(), time_limit(CPU_SECONDS, WALL_SECONDS) as limited:
+            began = True
+            verdict = _judged(found, answer)
+        return verdict if limited else replace(verdict, message=f"{verdict.message} {NO_LIMIT}")
     except KeyboardInterrupt:  # the reader's stop button
         raise
     except TimeLimitReached as limit:
@@ -161,49 +173,86 @@ def _checked(found: Exercise, answer: Any) -> Verdict:
                 f" {limit.cpu_seconds:.1f} s{line}. What does it wait for?"
             )
         return Verdict(name, "mistake", hint, "does-not-end")
-    except BaseException:
+    except BaseException as error:
+        if not began:
+            return Verdict(name, "not yet", f"It cannot be checked here. {type(error).__name__}: {error}")
         return Verdict(name, "mistake", "Your code raised an error whose text cannot be shown.", "raises")
 
 
 def _judged(found: Exercise, answer: Any) -> Verdict:
     """The verdict on an answer. Whatever is asked of an answer may run the student's code, and that may raise anything."""
+    asked = Asked(found.takes or (), found.returns, found.changes)
+    token = current.set(asked)
     try:
         if not attempted(answer):
             return Verdict(found.name, "not yet", "Replace the ... with your answer, then run this cell again.")
-        if _wants_a_function(found.judge) and not callable(answer):
-            hint = "Hand over the function itself, not what it returns: its name, without parentheses."
-            raise Mistake("not-a-function", hint)
         memory = FunctionMemory(answer)
+
+        def judge(answer: Any) -> None:
+            asked.later.clear()
+            found.judge(answer)
+            for question in asked.later:
+                question()
+
         try:
-            found.judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+            judge(_asked(found, asked, answer))
         except Exception as error:
-            if names := memory.spoils(found.judge, error):
+            if names := memory.spoils(judge, error):
                 raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
             raise
+        if asked.shared:
+            raise Mistake("not-new", asked.shared, asked.given)
+        if asked.changed:
+            raise Mistake("inputs-changed", f"The result is right, but your function changed `{asked.changed}`.", asked.given)
     except Mistake as mistake:
+        mistake = asked.kind or mistake
         hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
-        return Verdict(found.name, "mistake", hint, mistake.name)
+        if mistake.given is not None and mistake.name in SHOWN_BY_A_CALL:
+            hint += _to_see_it(found.name, answer)
+        return Verdict(found.name, "mistake", hint, mistake.name, asked.given if mistake.given is None else mistake.given)
     except CannotCheck as reason:
         return Verdict(found.name, "not yet", f"It cannot be checked here. {reason}")
     except (KeyboardInterrupt, TimeLimitReached):
         raise
     except BaseException as error:
-        return _raised(found.name, answer, error)
+        return _raised(found, answer, error, asked)
+    finally:
+        current.reset(token)
     return Verdict(found.name, "right", "Well done.")
 
 
-def _wants_a_function(judge: Callable[[Any], None]) -> bool:
-    kind = next(iter(inspect.signature(judge).parameters.values())).annotation
-    return kind is Callable or get_origin(kind) is Callable
+def _to_see_it(name: str, answer: Any) -> str:
+    called = getattr(answer, "__name__", "")
+    called = called if called.isidentifier() else "your_function"
+    return f' To see it: `verdict = check("{name}", {called})`, then `{called}(*verdict.given)`.'
 
 
-def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
+def _asked(found: Exercise, asked: Asked, answer: Any) -> Any:
+    """What the judge is given: a value of the declared kind, or a function whose calls are asked."""
+    if found.takes is None:
+        if difference := difference_in_kind(answer, found.returns, {}):
+            raise Mistake(*difference)
+        return copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer
+    if not callable(answer):
+        raise Mistake("not-a-function", "Hand over the function itself, not what it returns: its name, without parentheses.")
+    if isinstance(answer, torch.nn.Module):
+        answer = copy.deepcopy(answer)
+    code = answer if inspect.isroutine(answer) else type(answer).__call__
+    if inspect.isgeneratorfunction(code) or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+        raise Mistake("runs-nothing", RUNS_NOTHING)
+    return asked.around(answer)
+
+
+def _raised(found: Exercise, answer: Any, error: BaseException, asked: Asked) -> Verdict:
     """What to say of an error: it is the student's only if their own code was running, or could not be called."""
+    name, given = found.name, getattr(error, "given", asked.given)
     text = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]  # before textwrap, which takes 9 s for 10 MB
     text = textwrap.shorten(text, 400, placeholder=" …")  # torch's may have pages
     case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
     if (line := _line_of(error)) is not None:
-        return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises")
+        return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises", given)
+    if found.takes is not None and not asked.count and not isinstance(error, TypeError):
+        return Verdict(name, "not yet", f"It cannot be checked here: {text}. Your function was not called.")
     if isinstance(error, TypeError) and "argument" in str(error) and f"{getattr(answer, '__name__', None)}(" in str(error):
         return Verdict(name, "mistake", f"Keep the function's arguments as they were: {error}", "wrong-arguments")
     hint = f"The check cannot work with your answer{case} ({text}). Does it return what the exercise asks for?"

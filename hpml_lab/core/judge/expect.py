@@ -2,13 +2,17 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken
+from hpml_lab.core.judge.declared import tensors_in
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
+from hpml_lab.core.judge.variants import MIXED, mixed, variants
 from hpml_lab.core.judge.watch import torch_calls, watch
 
 OTHER_UNIT = "another-unit"
@@ -83,49 +87,135 @@ def expect_function(
     mistakes: Mistakes | None = None,
     errors: Mapping[str, tuple[str, str]] | None = None,
     tolerance: float = 1e-6,
+    but: Collection[str] = (),
 ) -> None:
-    """Judge a function over cases: return if it agrees with `right` on all, else raise the Mistake that explains it.
+    """Judge a function over cases and their variants: return if it agrees with `right`, else raise the Mistake that it makes.
 
     cases     {the arguments in words: the arguments}; every call gets copies of its own
     mistakes  {name: (the function that this mistake gives, hint)}, with variants as in `expect`; named if it agrees with the
               answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
+    but       variants of `core/judge/variants.py` that the text leaves out, and arguments that have no other values
     An answer that is right but for its unit is the mistake "another-unit"; a right one that changes its arguments,
     "inputs-changed".
     """
-    got, changed = {}, []
+    got, given, changed = {}, {}, []
     for case, arguments in cases.items():
-        handed = copy.deepcopy(arguments)
+        handed = copied(copy.deepcopy(arguments))  # each nan an object of its own
         got[case] = value_or_error(answer, handed)
+        given[case] = given_last(arguments)
         if not same(handed, arguments):
             changed.append(case)
     wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
-    largest, own = (
-        max([0.0, *(largest_of(value) for value in map(numbers, values) if value is not None)])
-        for values in (wanted.values(), got.values())
-    )
+    largest, own = (_largest(values.values()) for values in (wanted, got))
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
-    if wrong and all(value is None for value in got.values()):
-        expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
-    telling = [*wrong, *(case for case in cases if case not in wrong)]  # there most mistakes differ from it
-    for name, (function, hint) in (mistakes or {}).items() if wrong else ():
-        if all(_alike(got[case], value_or_error(function, copy.deepcopy(cases[case])), tolerance, own) for case in telling):
-            raise Mistake(name.split(",")[0], hint)
-    if wrong and (unit := _other_unit(got, wanted, tolerance)):
-        factor, example = unit
-        raise Mistake(OTHER_UNIT, f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
-    raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
-    for error in raised.values():
-        for text, (name, hint) in (errors or {}).items():
-            if text in str(error):
-                raise Mistake(name, hint) from error
-    for case in wrong:
-        if case in raised:
-            raised[case].add_note(case)
-            raise raised[case]
-        expect(got[case], wanted[case], case=case, tolerance=tolerance)
-    if changed:
-        raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
+    if not wrong:
+        if changed:
+            hint = f"For {changed[0]} the result is right, but your function changed its arguments."
+            raise Mistake("inputs-changed", hint, given[changed[0]])
+        ask_later(lambda: _expect_variants(answer, right, cases, but, tolerance, largest))
+        ask_later(lambda: _expect_gradients(answer, right, cases, tolerance))
+        return
+    try:
+        if all(value is None for value in got.values()):
+            expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
+        telling = [*wrong, *(case for case in cases if case not in wrong)]  # there most mistakes differ from it
+        for name, (function, hint) in (mistakes or {}).items():
+            if all(_alike(got[case], value_or_error(function, copy.deepcopy(cases[case])), tolerance, own) for case in telling):
+                raise Mistake(name.split(",")[0], hint)
+        if unit := _other_unit(got, wanted, tolerance):
+            factor, example = unit
+            raise Mistake(OTHER_UNIT, f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
+        raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
+        for error in raised.values():
+            for text, (name, hint) in (errors or {}).items():
+                if text in str(error):
+                    raise Mistake(name, hint) from error
+        for case in wrong:
+            if case in raised:
+                raised[case].add_note(case)
+                raise raised[case]
+            expect(got[case], wanted[case], case=case, tolerance=tolerance)
+    except Exception as mistake:
+        mistake.given = given[wrong[0]]
+        raise
+
+
+def _largest(values: Iterable[Any]) -> float:
+    return max([0.0, *(largest_of(value) for value in map(numbers, values) if value is not None)])
+
+
+def _expect_variants(
+    answer: Callable[..., Any],
+    right: Callable[..., Any],
+    cases: Mapping[str, tuple],
+    but: Collection[str],
+    tolerance: float,
+    largest: float,
+) -> None:
+    """Raise Mistake if an answer that is right on the cases is not on what may be given as well."""
+    names = names_taken()
+    tried = [(case, *made) for case, arguments in cases.items() for made in variants(arguments, names, but)]
+    tried += [(case, MIXED, given) for case, given in mixed(cases, names, but)]
+    for case, variant, given in tried:
+        wanted = value_or_error(right, copy.deepcopy(given))
+        if isinstance(wanted, Exception) or not _is_finite(wanted):
+            continue
+        got = value_or_error(answer, copy.deepcopy(given))
+        rough = max(tolerance, 1e-4) if _has_float32(given) else tolerance
+        if same(got, wanted, rough, max(largest, _largest([wanted]))):
+            continue
+        said = f"the answer {difference(got, wanted, rough)}"
+        if isinstance(got, Exception):
+            said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
+        raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
+
+
+def _expect_gradients(
+    answer: Callable[..., Any], right: Callable[..., Any], cases: Mapping[str, tuple], tolerance: float
+) -> None:
+    """Raise Mistake if right values have wrong gradients. All results are there before the first backward pass."""
+    wanted = {case: _with_leaves(right, arguments) for case, arguments in cases.items()}
+    wanted = {case: found for case, found in wanted.items() if getattr(found[0], "requires_grad", False)}
+    got = {case: _with_leaves(answer, cases[case]) for case in wanted}
+    for case, (result, leaves) in wanted.items():
+        own, own_leaves = got[case]
+        if not own.requires_grad:
+            hint = f"For {case} the value is right, and no gradient passes from it to the arguments: stay in torch."
+            raise Mistake("detached", hint, given_last(cases[case]))
+        goal, found = (_gradients(value, behind) for value, behind in ((result, leaves), (own, own_leaves)))
+        if not any(part.any() for part in found) and any(part.any() for part in goal):
+            raise Mistake("detached", f"For {case} the value is right, but backward does not reach the arguments: it gives 0.")
+        if not same(found, goal, max(tolerance, 1e-5)):
+            hint = f"For {case} the value is right and its gradient is not: it {difference(found, goal, max(tolerance, 1e-5))}."
+            raise Mistake("other-gradient", hint, given_last(cases[case]))
+
+
+def _with_leaves(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, list[torch.Tensor]]:
+    """What a function returns for copies of arguments, and those of their tensors that require a gradient."""
+    arguments = copy.deepcopy(arguments)
+    return function(*arguments), [one for one in tensors_in(list(arguments)) if getattr(one, "requires_grad", False)]
+
+
+def _gradients(result: torch.Tensor, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients of a weighted sum of a result, whose weights all differ."""
+    weights = torch.linspace(0.5, 1.5, result.numel(), dtype=result.dtype).reshape(result.shape)
+    found = torch.autograd.grad((result * weights).sum(), leaves, allow_unused=True)
+    return [torch.zeros_like(leaf) if own is None else own for own, leaf in zip(found, leaves, strict=True)]
+
+
+def _is_finite(value: Any) -> bool:
+    """True where no number in a value is nan or infinite."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    found = numbers(value)
+    if found is None:
+        return all(map(_is_finite, value)) if isinstance(value, list | tuple) else True
+    return bool(found.isfinite().all())
+
+
+def _has_float32(value: Any) -> bool:
+    return any(str(one.dtype).endswith("float32") for one in tensors_in(list(value)))
 
 
 def value_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

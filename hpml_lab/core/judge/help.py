@@ -8,7 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpml_lab.core.judge.exercises import SEEN, Exercise, Mistake, Verdict, find_exercise, last_verdict
+from hpml_lab.core.judge.exercises import Exercise, Verdict, find_exercise, last_verdict
+from hpml_lab.core.judge.mistake import SEEN, Mistake
 from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.errors import LabError

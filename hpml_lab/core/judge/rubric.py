@@ -28,11 +28,11 @@ import inspect
 import itertools
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hpml_lab.core.judge.exercises import Mistake
 from hpml_lab.core.judge.expect import OTHER_UNIT, expect, expect_function, value_or_error
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 MORE = "And it is not the only mistake."
@@ -122,16 +122,18 @@ class Rubric:
         cases: Mapping[str, tuple[Any, ...]],
         *,
         tolerance: float = 1e-6,
+        but: Collection[str] = (),
         explain: Callable[[Function, list[Judged]], None] | None = None,
     ) -> None:
         """Return if the answer agrees with `right` on all cases; else raise the Mistake that explains it.
 
+        but      as for `expect_function`
         explain  is given the answer and the judged cases where no row explains it; it may raise a Mistake of its own
         """
         answer, right = self.wrap(answer), self.wrap(self.right)
         errors = {row.instead: (row.name, row.hint) for row in self.errors}
         try:
-            expect_function(answer, right, cases, mistakes=self, errors=errors, tolerance=tolerance)
+            expect_function(answer, right, cases, mistakes=self, errors=errors, tolerance=tolerance, but=but)
         except Mistake as mistake:
             if mistake.name not in (*UNKNOWN, OTHER_UNIT):  # what an exercise knows of its own numbers goes first
                 raise

@@ -38,25 +38,25 @@ class TimeLimitReached(BaseException):
 
 
 @contextlib.contextmanager
-def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[None]:
+def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[bool]:
     """Raise TimeLimitReached in a `with` block that computes too long, or waits too long (None: it may wait).
 
     Threads that the block starts count, and are ended as well. A block that catches the limit has time for its `finally`; then
     it is raised at every line of the student's code, and once more at the end of the block. A module that the block imports may
     compute ten times as long: half imported, it would be of no use to this process any more. Limits may be nested. It needs the
-    main thread; elsewhere there is no limit.
+    main thread; elsewhere, and where no thread can be started, there is no limit. It gives whether there is one.
 
     Nothing ends what Python cannot interrupt, neither a limit nor the stop button: one call of C code that returns late, such
     as `sum(range(10**13))` (the kernel must be restarted), a thread of the block's own that catches everything, and a wait, if
     the block ignores or blocks SIGVTALRM.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield True  # the caller's own thread has one, or wants none
         return
     limit = _Limit(cpu_seconds, wall_seconds, sys._getframe())
-    limit.start()
+    started = limit.start()
     try:
-        yield
+        yield started
     except KeyboardInterrupt:
         raise
     except BaseException:
@@ -94,22 +94,26 @@ class _Limit:
         self.running = threading.Lock()
         self.watcher = threading.Thread(target=self.watch, name="time limit", daemon=True)
 
-    def start(self) -> None:
+    def start(self) -> bool:
+        """Whether there is a limit: there is none where no thread can be started."""
         self.begun, self.cpu_begun, self.asked_at = time.monotonic(), self.clock(), -math.inf
         self.running.acquire()
-        self.watcher.start()
+        with contextlib.suppress(RuntimeError):
+            self.watcher.start()
         _limits.append(self)
         self.recursion, self.interrupt = sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
         if _SIGNAL is not None:
             self.blocked, self.handler = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.signal(_SIGNAL, _on_signal)
             self.timer = signal.setitimer(signal.ITIMER_VIRTUAL, self.earliest, self.interval)
+        return self.watcher.ident is not None
 
     def end(self) -> None:
         """Leave nothing behind. `over` was set before, in the same line of Python's, so that nothing is raised here."""
         if self.raised > 1:
             sys.settrace(self.trace)
         self.running.release()
-        self.watcher.join()
+        if self.watcher.ident is not None:
+            self.watcher.join()
         _limits.remove(self)
         sys.setrecursionlimit(self.recursion)
         if _SIGNAL is not None:

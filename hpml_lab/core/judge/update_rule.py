@@ -2,7 +2,7 @@
 
     RUBRIC = Rubric(adagrad_step, "…", …)
 
-    @exercise("write-adagrad", notebook="05_adaptive")
+    @exercise("write-adagrad", notebook="05_adaptive", takes=…, returns=None, changes="params, state")
     def judge_write_adagrad(answer):
         judge_rule(answer, RUBRIC, lr=0.1, eps=0.01)
 
@@ -24,7 +24,8 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.declared import share_memory
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -77,6 +78,7 @@ class _Run:
         self.coupling = coupling  # 0: a parameter's gradient depends on its own point alone
         self.state: dict = {}
         self.passed: list[tuple[torch.Tensor, torch.Tensor]] = []  # (gradient given to the rule, a copy of its value)
+        self.shares_points = False  # a point that gradient() got lies in the memory of a parameter
         self.t = 0
 
     def advance(self) -> None:
@@ -99,6 +101,7 @@ class _Run:
                     "gradient-of-some",
                     f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
                 )
+            self.shares_points |= any(share_memory(point, p) for point in points for p in self.params)
             shared = self.coupling * sum(p.sum() for p in points)
             return copies([(0.5 * p + slope + shared) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])
 
@@ -177,6 +180,12 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
         )
     goal = torch.stack(list(run(right).steps()))
     if same(track, goal, EQUAL):
+        if own_run.shares_points:
+            raise Mistake(
+                "points-are-the-parameters",
+                "A point that gradient() gets lies in the memory of a parameter. || Make new tensors for the points: what else"
+                " looks at the net meanwhile would see it elsewhere.",
+            )
         _judge_sizes(answer, right, look_ahead, hyper)
         return
     _judge_every_parameter(track, start)

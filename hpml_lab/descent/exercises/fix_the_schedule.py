@@ -29,8 +29,6 @@ RUBRIC = Rubric(
         the old rate.
     one-step-late :: (t > first + 1) + (t > first + then + 1) :: Right but for one step: after 5 steps means that step 6 has the
         new rate.
-    first-and-then-swapped :: (t > then) + (t > first + then) :: You wait `then` steps for the first drop and `first` steps for
-        the second: it is the other way round.
     second-drop-counted-from-zero :: (t > first) + (t > then) :: $FROM_ZERO
     second-drop-counted-from-zero :: (t > first) * (1 + (t > then)) :: $FROM_ZERO
     back-after-one-step :: (t == first + 1) + 2 * (t == first + then + 1) :: Your rate drops for one step, then it is `lr`
@@ -43,7 +41,6 @@ RUBRIC = Rubric(
     drops-for-ever :: (t - 1) // first :: You drop every `first` steps for ever, as StepLR does. Here there are two drops, each
         at a step of its own.
 lr / 10**drops
-    factor-without-lr :: 1 / 10**drops :: 1, 1/10 and 1/100 are factors. The rate is lr times the factor.
     lr-hard-coded :: 0.1 / 10**drops :: Your rates are those of lr = 0.1, whatever `lr` is.
     drops-to-zero :: lr // 10 if drops else lr :: // drops the fraction, so that the rate becomes 0: divide by /.
     second-drop-by-hundred :: lr / [1, 10, 1000][drops] :: The second drop is by 10, too: to a hundredth of `lr`, not to a
@@ -56,7 +53,7 @@ lr / 10**drops
 )
 
 
-@exercise("fix-the-schedule", notebook="04_descent")
+@exercise("fix-the-schedule", notebook="04_descent", takes="t, lr, first, then", returns=float)
 def judge_fix_the_schedule(answer: Callable) -> None:
     """α up to step N, α / 10 up to step N + M, α / 100 from then on."""
     settings = ((0.1, 5, 3), (0.4, 4, 9), (0.0237, 2, 2))

@@ -36,37 +36,10 @@ RUBRIC = Rubric(
     look_ahead_step,
     """
 p - momentum * old for
-    argument-ignored :: p - 0.9 * old for :: The γ of the look-ahead point is the argument, not always 0.9.
     nesterov-as-plain-momentum :: p for :: You take the gradient at θ: these are the steps of plain momentum. Where will θ be
         soon?
-    look-ahead-wrong-way :: p + momentum * old for :: You take the gradient at θ + γ v. The step is θ - v: which side of θ is
-        ahead?
-    look-ahead-whole-velocity :: p - old for :: You look ahead by the whole velocity; only γ v of it will be left in the next
-        step.
-    look-ahead-scaled-by-rate :: p - lr * momentum * old for :: The velocity already contains the learning rate: the look-ahead
-        point is θ - γ v, without another α.
     stays-at-look-ahead :: p.sub_(momentum * old) for :: You step from the look-ahead point. It is only where the gradient is
         taken; the step starts at θ.
-momentum * v[i] + lr * g
-    weights-swapped :: (1 - momentum) * v[i] + momentum * lr * g :: $SWAPPED
-    zeros-skipped :: torch.where(g == 0, v[i], momentum * v[i] + lr * g) :: $SKIPPED
-    velocity-not-decayed :: v[i] + lr * g :: $NOT_DECAYED
-    velocity-as-running-average :: momentum * v[i] + (1 - momentum) * lr * g :: $AVERAGE
-    velocity-damped-twice :: momentum * momentum * v[i] + lr * g :: γ multiplies the velocity twice in each step. Does the
-        look-ahead change v itself, by an operation that ends in _?
-    rate-missing :: momentum * v[i] + g :: The learning rate never enters: α multiplies the gradient.
-    wrong-sign :: momentum * v[i] - lr * g :: Your steps climb: with v = γ v - α g, θ - v goes up the slope. Mind the sign of
-        α g.
-v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    velocity-not-kept :: v = [torch.zeros_like(p) for p in params] :: $NOT_KEPT
-    rate-outside-velocity :: v = state["v"] = [lr / state.get("lr", lr) * old for old in state.get("v", [0 * p for p in
-        params])]; state["lr"] = lr :: Right until the learning rate changes. In the lecture's form α is inside the velocity.
-p -= v[i]
-    rate-twice :: p -= lr * v[i] :: lr enters once, into the velocity, and not into the step again.
-    velocity-used-before-update :: p -= (v[i] - lr * g) / momentum :: Your step uses the velocity of the previous call: update v
-        first, then step with it.
-    velocity-not-in-the-step :: p -= lr * g :: Your step is α times the gradient alone: it goes along the whole velocity,
-        θ = θ - v.
 whole answer
     torchs-nesterov :: torchs_nesterov :: That is torch's form, with the gradient at θ and a step along g + γ b. The lecture's
         takes the gradient ahead of θ.
@@ -77,7 +50,13 @@ whole answer
 )
 
 
-@exercise("look-ahead-step", notebook="04_descent")
+@exercise(
+    "look-ahead-step",
+    notebook="04_descent",
+    takes="params, gradient, state, lr, momentum",
+    returns=None,
+    changes="params, state",
+)
 def judge_look_ahead_step(answer: Callable) -> None:
     """v = γ v + α ∇J(θ − γ v), θ = θ − v, for every parameter, in place."""
     judge_rule(answer, RUBRIC, look_ahead=True, lr=0.16, momentum=0.8)

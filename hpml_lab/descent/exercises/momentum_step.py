@@ -28,33 +28,22 @@ RUBRIC = Rubric(
     momentum_step,
     """
 momentum * old + g
-    weights-swapped :: (1 - momentum) * old + momentum * g :: $SWAPPED
-    weights-swapped :: old + momentum * g :: $SWAPPED
-    zeros-skipped :: torch.where(g == 0, old, momentum * old + g) :: $SKIPPED
-    gradient-damped-too :: momentum * (old + g) :: γ enters once too often: it shortens the new gradient's step as well, not
-        only the old velocity.
     velocity-as-running-average :: momentum * old + (1 - momentum) * g :: $AVERAGE
-    velocity-not-kept :: g.clone() :: $NOT_KEPT
-    velocity-not-decayed :: old + g :: $NOT_DECAYED
 b = state[i] = momentum * old + g
     rate-inside-velocity :: state[i] = momentum * old + lr * g; b = state[i] / lr :: Right until the learning rate changes. || A
         velocity that contains lr still holds the old rate: multiply by lr last.
     last-gradient-only :: b, state[i] = momentum * old + g, g.clone() :: Your velocity holds two gradients, the new one and the
         last: keep b itself, which holds them all.
-torch.zeros_like(p)
-    first-gradient-twice :: g :: Right but for the first gradient, which counts twice. || If the velocity starts with the first
-        gradient, it is not added again.
 lr * b
     nesterov-instead :: lr * (g + momentum * b) :: Classical momentum steps along b; g + γ b is Nesterov's step.
-    gradient-added-again :: lr * (b + g) :: The new gradient enters twice: b already contains it.
-    velocity-used-before-update :: lr * old :: Your step uses the velocity of the previous call: update b first, then step with
-        it.
 """,
     **HINTS,
 )
 
 
-@exercise("momentum-step", notebook="04_descent")
+@exercise(
+    "momentum-step", notebook="04_descent", takes="params, grads, state, lr, momentum", returns=None, changes="params, state"
+)
 def judge_momentum_step(answer: Callable) -> None:
     """b = γ b + g, θ = θ − α b, for every parameter, in place."""
     judge_rule(answer, RUBRIC, lr=0.16, momentum=0.8)

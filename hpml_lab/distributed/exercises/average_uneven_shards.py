@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -42,9 +44,6 @@ losses.sum() * ranks / samples
         share counts more than one in a large share.
     divided-by-n-twice :: losses.sum() / samples :: Your ranks' losses add up to the mean of the whole batch. But DDP does not
         add gradients up, it averages them: what it divides by is missing.
-    plain-sum :: losses.sum() :: The sum over the samples is G/N times too large after DDP has averaged.
-    divided-by-ranks :: losses.sum() / ranks :: DDP divides by the number of ranks already. What is missing is the number of
-        samples.
     share-times-mean :: losses.sum() / samples / ranks :: The weight of a share is right, but you divide by the number of
         ranks, and so does DDP: multiply instead.
     weight-upside-down :: losses.mean() * samples / (len(losses) * ranks) :: Your weight is upside down: a large share has to
@@ -55,13 +54,6 @@ losses.sum() * ranks / samples
         which divides by the share's own samples as well.
     own-samples-for-ranks :: losses.sum() * len(losses) / samples :: You multiply by this rank's samples. What DDP divides by
         is the number of ranks.
-    ranks-twice :: losses.sum() * ranks**2 / samples :: DDP divides by the number of ranks once; you multiply by it twice.
-    factor-upside-down :: losses.sum() * samples / ranks :: Turn the factor around: more samples in all make each of them
-        count less.
-    sum-times-ranks :: losses.sum() * ranks :: You undo DDP's division, and the sum over all samples is left. The mean is
-        asked for.
-    two-ranks :: losses.sum() * 2 / samples :: Right for two ranks; there may be more.
-    rounded-factor :: losses.sum() * (ranks // samples) :: // rounds down: N // G is 0 for more samples than ranks.
     rounded-factor :: losses.sum() / (samples // ranks) :: // rounds down: the samples need not be a multiple of the ranks.
     per-sample :: losses * ranks / samples :: The factor is right. backward() needs one number: add the samples up.
 error
@@ -78,7 +70,7 @@ NOT_DIFFERENTIABLE = Mistake(
 )
 
 
-@exercise("average-uneven-shards", notebook="13_distributed")
+@exercise("average-uneven-shards", notebook="13_distributed", takes="losses, samples, ranks", returns=like("losses"))
 def judge_average_uneven_shards(answer: Callable) -> None:
     """losses.sum() · N/G, differentiable, for any shares, also an empty one."""
     cases = {

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import shown
 
 EARLY = "(A hook of register_hook gets the gradient before it is stored in parameter.grad.)"
@@ -80,7 +81,7 @@ class PlayedRanks:
         return start
 
 
-@exercise("overlap-one-parameter", notebook="13_distributed")
+@exercise("overlap-one-parameter", notebook="13_distributed", takes="parameter, all_reduce, ranks", returns=object)
 def judge_overlap_one_parameter(answer: Callable) -> None:
     """Three steps on 2 and on 3 ranks, with the gradient cleared in two ways; then two parameters at once."""
     for ranks in (2, 3):

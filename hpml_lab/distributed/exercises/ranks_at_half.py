@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import plain
 
@@ -60,15 +61,6 @@ def _root(compute: float, nbytes: float, latency: float, bandwidth: float) -> fl
     return -c / b if a == 0 else (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a)
 
 
-def _up(root: float) -> int:
-    return math.ceil(root)
-
-
-def _tree(n: int, nbytes: float, latency: float, bandwidth: float) -> float:
-    """Of a tree in which each step sends all bytes."""
-    return 2 * math.log2(n) * (latency + nbytes / bandwidth)
-
-
 def _fastest(compute: float, *link: float) -> int:
     def seconds(n: int) -> float:
         return compute / n + _ring(n, *link)
@@ -84,63 +76,25 @@ efficiency < 0.5
 return n
     the-last-above :: return n - 1 :: The exercise asks for the first number of ranks that is below one half, not for the last
         that is still good enough.
-    one-too-many :: return n + 1 :: Your number is one too large: is it increased once more after the test?
-compute / (n * (compute / n + ring))
-    weak-scaling :: compute / (compute + ring) :: N ranks share the compute: each has compute / N of it. The whole compute on
-        each rank would be weak scaling.
-    speed-up-instead :: compute / (compute / n + ring) :: Your ratio is the speed-up. Efficiency is the speed-up divided by
-        the number of ranks.
-    slower-than-one :: compute / (compute / n + ring) / 2 :: That is where N ranks become slower than one. The efficiency is
-        below one half much earlier.
 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
     half-a-ring :: (n - 1) * (latency + nbytes / (n * bandwidth)) :: N − 1 steps are the reduce-scatter, half of the sum: what
         makes the sums known to all ranks? (Nothing overlaps with the compute either.)
     whole-payload-in-each-step :: 2 * (n - 1) * (latency + nbytes / bandwidth) :: In each step of the ring a rank sends one of
         N parts, not all bytes.
-    as-many-steps-as-ranks :: 2 * n * (latency + nbytes / (n * bandwidth)) :: A part has N − 1 other ranks to visit.
-    latency-ignored :: 2 * (n - 1) * nbytes / (n * bandwidth) :: Right where the latency is 0. Each of the ring's messages
-        pays it once.
-    bytes-ignored :: 2 * (n - 1) * latency :: Your numbers are those without any bytes. Are they left out, or in another unit
-        than the bandwidth's?
-    one-latency :: latency + 2 * (n - 1) * nbytes / (n * bandwidth) :: $LATENCIES
-    one-latency :: 2 * latency + 2 * (n - 1) * nbytes / (n * bandwidth) :: $LATENCIES
-    latency-in-another-unit :: 2 * (n - 1) * (latency / 1000 + nbytes / (n * bandwidth)) :: Your latency is a thousandth of
-        what it should be: it is given in seconds, as the compute is.
-    latency-in-another-unit :: 2 * (n - 1) * (latency / 1e6 + nbytes / (n * bandwidth)) :: Your latency is a millionth of what
-        it should be: it is given in seconds, as the compute is.
-    payload-once :: 2 * (n - 1) * latency + nbytes / bandwidth :: Your ring sends the bytes once. In each of its 2 (N − 1)
-        steps it sends an N-th of them: how many times is that?
-    bits :: 2 * (n - 1) * (latency + 8 * nbytes / (n * bandwidth)) :: Both are bytes here: the gradients and the bandwidth. No
-        factor of 8 is needed.
-    a-tree :: 2 * (n - 1).bit_length() * latency + 2 * nbytes / bandwidth :: $TREE
-    a-tree :: _tree(n, nbytes, latency, bandwidth) :: $TREE
-    large-n-formula :: 2 * (n - 1) * latency + 2 * nbytes / bandwidth :: 2 n / β is the ring's limit for many ranks; with N
-        ranks it sends 2 (N − 1) / N of the bytes.
 lambda i: i + 2
-    starts-too-late :: lambda i: i + 3 :: Two ranks may already be too many: begin with them.
     powers-of-two :: lambda i: 2 ** min(i, 60) :: $TRIED
     powers-of-two :: lambda i: 1 + 10 * i :: $TRIED
     powers-of-two :: lambda i: 2 + 2 * i :: $TRIED
-    gives-up :: lambda i: i + 2, 999 :: You try no more than some hundreds of ranks. With little to send, efficiency holds for
-        longer than that.
 whole answer
-    not-a-whole-number :: _root :: That is where the curve meets one half. Ranks are whole: which is the first below it?
     rounded :: lambda *given: round(_root(*given)) :: You rounded to the nearest. Which whole number is the first at which the
         efficiency is below one half?
-    one-half-is-not-below :: lambda *given: _up(_root(*given)) :: Where the root is a whole number the efficiency is exactly
-        one half there, which is not below one half.
     the-fastest :: _fastest :: That is where a step takes the least time. Efficiency is below one half long before.
-    the-efficiency :: lambda compute, *link: _efficiency(n := ranks_at_half(compute, *link), compute, _ring(n, *link)) :: That
-        is the efficiency; the exercise asks for the number of ranks.
-    the-example :: lambda *given: 101 :: 101 is right for the example; other numbers give other ranks.
 """,
-    LATENCIES="Every message pays the latency, and a ring sends 2 (N − 1) of them one after the other.",
-    TREE="That is the cost of a tree. The exercise asks for a ring.",
     TRIED="You skip numbers of ranks; any number is allowed.",
 )
 
 
-@exercise("ranks-at-half", notebook="13_distributed")
+@exercise("ranks-at-half", notebook="13_distributed", takes="compute, nbytes, latency, bandwidth", returns=int)
 def judge_ranks_at_half(answer: Callable) -> None:
     """The first N with compute / (N · (compute / N + ring(N))) < 1/2."""
     found = []

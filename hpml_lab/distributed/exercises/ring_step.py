@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -22,14 +24,6 @@ def right(chunks: torch.Tensor, step: int) -> torch.Tensor:
     return after
 
 
-def averaged(chunks: torch.Tensor, step: int, at: int) -> torch.Tensor:
-    """What arrives in step `at` is divided by the number of ranks; from step N − 1 on, in each step."""
-    ranks, after = len(chunks), right(chunks, step).double()
-    for rank in range(ranks if step == at or step >= at == ranks - 1 else 0):
-        after[(rank + 1) % ranks, (rank - step) % ranks] /= ranks
-    return after
-
-
 def several(chunks: torch.Tensor, steps: int) -> torch.Tensor:
     """The chunks after so many steps from step 0 on."""
     return functools.reduce(right, range(steps), chunks)
@@ -39,31 +33,10 @@ RUBRIC = Rubric(
     right,
     """
 step < ranks - 1
-    always-adds :: True :: After N − 1 steps the sums are complete. In all-gather the receiver replaces its chunk, and adds no
-        more.
-    never-adds :: False :: In reduce-scatter the receiver adds what arrives to its own chunk; you replace it, and its own
-        gradient is lost.
-    phases-exchanged :: step >= ranks - 1 :: First the chunks are added up (reduce-scatter), then the sums are passed on
-        (all-gather). You have it the other way round.
     one-step-too-many :: step < ranks :: Reduce-scatter has N − 1 steps, number 0 to N − 2. You still add in step N − 1.
-(rank + 1) % ranks
-    sends-left :: (rank - 1) % ranks :: Rank r sends to rank r + 1, not to the left.
-in range(ranks)
-    ring-not-closed :: in range(ranks - 1) :: The last rank sends as well: to rank 0. Ranks are counted modulo N.
-    only-one-rank :: in range(1) :: In a step every rank sends, not only rank 0.
 rank - step
-    same-chunk-every-step :: rank :: No rank sends the same chunk in each step. It passes on what it has just received: the
-        step's number counts.
-    counts-upward :: rank + step :: With each step the chunk's number goes down, not up: rank r passes on what rank r − 1 sent
-        it one step before.
     gather-starts-anew :: rank - (step if step < ranks - 1 else step - ranks + 1) :: In all-gather you count the steps from 0
         again, so rank r sends chunk r. It has the whole sum of chunk r + 1.
-    gather-off-by-one :: rank - step + (step >= ranks - 1) :: Reduce-scatter is right. In all-gather a rank first sends the
-        chunk whose sum it completed in the step before.
-    one-chunk-for-all :: step :: All your ranks send the same chunk. Each sends a different one, so that the work is spread
-        evenly.
-    off-by-one :: rank - step - 1 :: Your chunks' numbers are one too small: in step 0 rank r sends chunk r.
-    off-by-one :: rank - step + 1 :: Your chunks' numbers are one too large: in step 0 rank r sends chunk r.
 after[to, number]
     chunk-renumbered :: after[to, (number + 1) % ranks] :: A chunk keeps its number on the way: chunk c of rank r belongs to
         chunk c of rank r + 1, not to chunk c + 1.
@@ -76,15 +49,12 @@ whole answer
     rows-and-columns :: lambda chunks, step: right(chunks.T, step).T :: Rows are ranks and columns are chunks: chunks[r, c] is
         chunk c of rank r. You have them the other way round.
     nothing-moves :: lambda chunks, step: chunks.clone() :: Nothing has moved: you return the chunks as they were.
-    averaged :: lambda chunks, step: averaged(chunks, step, len(chunks) - 1) :: $AVERAGED
-    averaged :: lambda chunks, step: averaged(chunks, step, len(chunks) - 2) :: $AVERAGED
     all-steps-so-far :: lambda chunks, step: several(chunks, step + 1) :: You take all steps from 0 on. The chunks that you
         are given have come as far as step `step`: take that one only.
     all-steps :: lambda chunks, step: several(chunks, 2 * len(chunks) - 2) :: You return the sums, the result of all steps of
         the ring. The exercise asks for one of them, number `step`.
 """,
     MOVED="A sender keeps its chunk: after it was sent it is neither 0 nor lost.",
-    AVERAGED="You divide by the number of ranks. A ring leaves the sum: if you want the mean, divide afterwards.",
 )
 
 
@@ -122,7 +92,7 @@ def _numbers(got: Any) -> Any:
     return got if numbers(got) is None else numbers(got)
 
 
-@exercise("ring-step", notebook="13_distributed")
+@exercise("ring-step", notebook="13_distributed", takes="chunks, step", returns=like("chunks"))
 def judge_ring_step(answer: Callable) -> None:
     """The step number 0 … 2N − 3 of the ring, for several N; and 2(N−1) of them in a row give every rank the sum."""
     generator = torch.Generator().manual_seed(0)

@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same, shown
 
@@ -119,9 +121,6 @@ whole answer
 """
     + _SHAPE,
     wrap=first,
-    CHANNELS="Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels.",
-    MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
-    "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
 )
 # What students take for the second, where the first is right.
 UNBIASED = Rubric(
@@ -148,8 +147,6 @@ m2 / (n - 1)
 """
     + _SHAPE,
     wrap=second,
-    FIRST="The first is right.",
-    ONCE="Correct once, at the end, with the number of values on all ranks.",
 )
 
 
@@ -192,7 +189,7 @@ _FAR = (
 )
 
 
-@exercise("variance-over-ranks", notebook=NOTEBOOK)
+@exercise("variance-over-ranks", notebook=NOTEBOOK, takes="counts, means, variances", returns=(like("means"), like("means")))
 def judge_variance_over_ranks(answer: Callable) -> None:
     """(M2 / n, M2 / (n − 1)) of each channel over all ranks, also where the means are far from zero."""
 
@@ -207,8 +204,8 @@ def judge_variance_over_ranks(answer: Callable) -> None:
             raise Mistake("swapped", "Both are right, in the wrong order: first the one that normalizes.")
         return got
 
-    BIASED.expect(checked, _CASES, explain=_explain_first)
-    UNBIASED.expect(checked, _CASES, explain=_explain_second)  # it is looked at when the first is right
+    BIASED.expect(checked, _CASES, but=("dtype",), explain=_explain_first)
+    UNBIASED.expect(checked, _CASES, but=("dtype",), explain=_explain_second)  # it is looked at when the first is right
     far = answer(*(part.clone() for part in _FAR))
     if same(far, right(*_FAR), 1e-3):
         return

@@ -5,7 +5,8 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, shown
 
@@ -56,34 +57,17 @@ def rest_joins_the_last(sizes: list[int], cap: float) -> Buckets:
 RUBRIC = Rubric(
     right,
     """
-in reversed(range(len(sizes)))
-    forward-order :: in range(len(sizes)) :: The first parameter is not the first in a bucket. The backward pass starts at the
-        last layer: whose gradient is ready first?
-    by-size :: in sorted(range(len(sizes)), key=lambda i: -sizes[i]) :: $SIZE
-    by-size :: in sorted(range(len(sizes)), key=lambda i: sizes[i]) :: $SIZE
 sum(sizes[i] for i in found[-1]) >= cap
     exceeds-instead-of-reaches :: sum(sizes[i] for i in found[-1]) > cap :: A bucket that holds exactly the cap is closed: at
         least means >=, not >.
-    counts-parameters :: len(found[-1]) >= cap :: You count parameters. The cap is about their sizes.
     one-bucket-per-parameter :: True :: Each parameter has its own bucket. Small ones share one until it holds the cap.
     one-bucket-for-all :: False :: All parameters are in one bucket: it cannot leave before the last gradient is ready.
 found[-1].append(number)
     large-ones-alone :: found += [[]] * (sizes[number] >= cap); found[-1].append(number) :: A parameter that is as large as the
         cap has no bucket of its own. It joins those that are waiting, and closes their bucket.
 [bucket for bucket in found if bucket]
-    first-bucket-last :: [bucket for bucket in found if bucket][::-1] :: List the bucket first that leaves first: not in
-        reverse.
     sorted-inside :: [sorted(bucket) for bucket in found if bucket] :: The buckets are right. Inside a bucket, too, list the
         parameter first whose gradient is ready first.
-    last-bucket-lost :: [bucket for bucket in found if sum(sizes[i] for i in bucket) >= cap] :: Some parameters are in no
-        bucket: what is left at the end makes a bucket too, even if it is not full.
-    sizes-not-numbers :: [[sizes[i] for i in bucket] for bucket in found if bucket] :: These are the sizes. List the
-        parameters' numbers: 0 is the first of them.
-    numbered-backward :: [[len(sizes) - 1 - i for i in bucket] for bucket in found if bucket] :: You number the parameters
-        from the end. Number 0 is the first parameter of the network.
-    numbered-from-1 :: [[i + 1 for i in bucket] for bucket in found if bucket] :: Number the parameters from 0.
-    flat :: sum(found, []) :: The order is right, but it does not show which parameters share a bucket: return a list of
-        lists.
 whole answer
     filled-forward-then-reversed :: lambda sizes, cap: forward(sizes, cap)[::-1] :: $FORWARD
     filled-forward-then-reversed :: lambda sizes, cap: [bucket[::-1] for bucket in forward(sizes, cap)[::-1]] :: $FORWARD
@@ -92,7 +76,6 @@ whole answer
     rest-joins-the-last :: rest_joins_the_last :: What is left at the end goes into a bucket that is closed in yours, and may
         have left. It makes a bucket of its own.
 """,
-    SIZE="You sort by size. The order in which gradients become ready does not depend on their sizes.",
     FORWARD="The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
     "which gradients become ready.",
 )
@@ -132,7 +115,7 @@ def _explain_case(found: Any, sizes: list[int], cap: float, case: str) -> None:
             raise Mistake("closed-too-late", hint)
 
 
-@exercise("which-bucket-first", notebook="13_distributed")
+@exercise("which-bucket-first", notebook="13_distributed", takes="sizes, cap", returns=[{int}])
 def judge_which_bucket_first(answer: Callable) -> None:
     """From the last parameter to the first, closed as soon as a bucket holds at least the cap."""
 

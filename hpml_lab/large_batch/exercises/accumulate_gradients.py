@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 from hpml_lab.large_batch.exercises.watched_training import RATE, Batch, Train, WatchedTraining, small_batches, small_net
@@ -136,7 +137,7 @@ CASES = {
 }
 
 
-@exercise("accumulate-gradients", notebook="15_large_batch")
+@exercise("accumulate-gradients", notebook="15_large_batch", takes="net, optimizer, batches, k", returns=None)
 def judge_accumulate_gradients(answer: Train) -> None:
     cases = {words: (small_batches(sizes), k) for words, (sizes, k) in CASES.items()}
     RUBRIC.expect(answer, cases, explain=lambda _, judged: _explain(answer, judged))

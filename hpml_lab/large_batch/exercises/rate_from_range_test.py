@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same
 from hpml_lab.large_batch.lessons.range_test import growing_rates, smoothed
@@ -79,10 +80,6 @@ m / (1 - beta ** (t + 1))
         there: divide each m by the weights that it has collected so far, which are fewer in the first steps.
     correction-late :: m / (1 - beta ** (t + 2)) :: Your correction is one step late: after the first loss the average has
         collected 1 − β, which is t + 1 = 1.
-    correction-early :: m / (1 - beta**t) if t else m :: $EARLY
-    correction-early :: m / (1 - beta**t) if t else loss :: $EARLY
-    correction-multiplied :: m * (1 - beta ** (t + 1)) :: You multiply by 1 − β^(t+1), which makes the small first values
-        smaller still: divide by it.
 finite(losses)
     counts-on-after-nan :: [loss for loss in losses if math.isfinite(loss)] :: A loss that is not finite ends the test. It is
         not enough to leave it out: nothing from there on may be read.
@@ -95,41 +92,20 @@ finite(losses)
     reads-past-the-end :: losses :: $ENDS
     reads-past-the-end :: before(losses, math.isnan) :: $ENDS
     reads-past-the-end :: before(losses, lambda loss: math.isnan(loss) or loss == math.inf) :: $ENDS
-    reads-past-the-end :: losses[: len(finite(losses)) + 1] :: You read one loss too many. $REPORTED
     ends-too-early :: without_last(losses) :: You lose the last loss before the one that is not finite; it still counts.
 return rates[at] / 10
-    not-a-tenth :: return rates[at] :: The rate with the least loss itself is too near the edge.
-    ten-times :: return 10 * rates[at] :: A tenth was asked for, and yours is ten times the rate.
-    index :: return at :: That is the number of the step; what was its rate?
-    index :: return at / 10 :: That is a tenth of the step's number; what was its rate?
-    loss :: return values[at] :: That is the least loss; the rate of that step is asked for.
-    loss :: return values[at] / 10 :: That is a tenth of the loss, not of the rate.
-    a-tenth-of-the-step :: return rates[at // 10] :: Your step is a tenth of the right one. The rate grows exponentially: that
-        is far less than a tenth of the rate.
     one-rate-too-far :: return rates[min(at + 1, len(rates) - 1)] / 10 :: $FAR
-    ten-steps-before :: return rates[max(at - 10, 0)] :: You go ten steps back; how much smaller the rate is there depends on
-        the test.
     blind :: return max(rates) / 10 :: Your rate does not depend on the losses. Where is the smoothed loss least?
 whole answer
     nan-is-least :: RUBRIC.edited(("finite(losses)", "losses"), (LEAST, "first_nan(values)")) :: $NAN
     nan-is-least :: RUBRIC.edited(("finite(losses)", "losses"), (LEAST, "first_nan(values)"), (CORRECTED, "loss")) :: $NAN
     weights-swapped :: lambda rates, losses, beta: right(rates, losses, 1 - beta) :: $SWAPPED
-    starts-from-the-first-loss :: RUBRIC.edited((AVERAGE, AVERAGE + " if t else loss"), (CORRECTED, "m")) :: Your average starts
-        from the first loss, which then keeps a large weight. Start from 0, and correct.
-    correction-goes-on :: RUBRIC.edited((AVERAGE, "m = (beta * m + (1 - beta) * loss) / (1 - beta ** (t + 1))"),
-        (CORRECTED, "m")) :: Your next step starts from the corrected average. Keep m as it is, and correct only what you
-        compare.
-    fixed-beta :: lambda rates, losses, beta: right(rates, losses, 0.9) :: $BETA
-    fixed-beta :: lambda rates, losses, beta: right(rates, losses, 0.95) :: $BETA
-    fixed-beta :: lambda rates, losses, beta: right(rates, losses, 0.98) :: $BETA
 """,
     REPORTED=_REPORTED,
     ENDS=f"NaN, +inf and −inf are all not finite. {_REPORTED}",
     NAN=f"argmin takes a NaN for the least value, and that is where your net diverged. {_REPORTED}",
     FALLS="The exercise asks for the least loss, not for the place where the loss falls fastest.",
     SWAPPED="β is the weight of what the average held before, not of the new loss.",
-    BETA="Your β is always the same number; it is an argument.",
-    EARLY="Your exponent is t, which is 0 for the first loss; the formula has t + 1.",
     FAR="You return a tenth of the rate after the right one: rates[t] belongs to losses[t].",
 )
 
@@ -174,7 +150,7 @@ _CASES = {
 }
 
 
-@exercise("rate-from-range-test", notebook="15_large_batch")
+@exercise("rate-from-range-test", notebook="15_large_batch", takes="rates, losses, beta", returns=float)
 def judge_rate_from_range_test(answer: Rate) -> None:
     RUBRIC.expect(answer, _CASES, explain=_explain)
 

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -46,71 +48,31 @@ def together(weights: Tensors, gradients: Tensors, lr: float, decay: float, eta:
     return [w - lr * r * (g + decay * w) for w, g in zip(weights, gradients, strict=True)]
 
 
-def second_plain(weights: Tensors, gradients: Tensors, *settings: float) -> Tensors:
-    adapted = RUBRIC.edited(("w.ndim == 1", "False"))(weights, gradients, *settings)
-    return [w - settings[0] * g if i % 2 else adapted[i] for i, (w, g) in enumerate(zip(weights, gradients, strict=True))]
-
-
 RATIO = "eta * n / (m + decay * n)"
 RUBRIC = Rubric(
     right,
     """
 w.ndim == 1
     biases-adapted :: False :: $NEITHER
-    convolution-as-a-bias :: w.ndim != 2 :: You treat a tensor with four dimensions as a bias. Only one dimension makes a bias.
 w - lr * g
     biases-adapted :: w - lr * (eta * norm(w) / norm(g) if w.any() else 1.0) * g :: $NEITHER
-    biases-with-the-coefficient :: w - lr * eta * g :: For a bias the whole ratio is left out, also its factor η: the plain step
-        is α g.
     biases-decayed :: w - lr * (g + decay * w) :: Biases take the plain step: you subtract λ times the bias as well.
-    unchanged :: w :: The biases do not move: they take the plain step.
 eta * n / (m + decay * n)
     plain-sgd :: 1.0 :: The step is multiplied by the trust ratio: without it, it is that of SGD.
-    inverted :: eta * (m + decay * n) / n :: $INVERTED
-    inverted :: (m + decay * n) / (eta * n) :: $INVERTED
-    decay-not-in-the-ratio :: eta * n / m :: The decay is part of the step, so its size belongs into the denominator:
-        ‖g‖ + λ‖w‖.
     norm-of-the-sum :: eta * n / norm(g + decay * w) :: You divide by ‖g + λw‖, as LAMB does with its direction. LARS divides by
         the sum of two norms, ‖g‖ + λ‖w‖.
-    decay-twice :: eta * n / (norm(g + decay * w) + decay * n) :: λ is in your denominator twice: the first norm is that of the
-        gradient as it came, without λw.
-    no-coefficient :: n / (m + decay * n) :: The trust coefficient η is missing: your steps are 1/η times too long.
-    no-weight-norm :: eta / (m + decay * n) :: Your steps have the same length in every layer. They should be in proportion to
-        the weights: ‖w‖ is missing above.
-    squared-norms :: eta * n**2 / (m**2 + decay * n**2) :: A norm is the root of the sum of the squares: yours are squares of
-        norms.
-    sum-of-absolute-values :: ratio(w, g, decay, eta, lambda x: x.abs().sum()) :: ‖·‖ is the root of the sum of squares, not the
-        sum of absolute values.
-    largest-element :: ratio(w, g, decay, eta, lambda x: x.abs().max()) :: ‖·‖ is the root of the sum of squares, not the
-        largest element.
     spectral-norm :: ratio(w, g, decay, eta, lambda x: torch.linalg.norm(x, 2)) :: For a matrix, torch.linalg.norm(w, 2) is the
         largest singular value. All elements count here: w.norm(), or torch.linalg.vector_norm(w).
     norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))) :: $ONE
     norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.norm(dim=-1, keepdim=True)) :: $ONE
     norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.norm(dim=0, keepdim=True)) :: $ONE
     norm-of-each-row :: ratio(w, g, decay, eta, lambda x: torch.linalg.matrix_norm(x)[..., None, None]) :: $SLICES
-    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: torch.linalg.matrix_norm(x).sum()) :: $SLICES And norms cannot be
-        added: only squares can.
     clipped-at-one :: (eta * n / (m + decay * n)).clamp(max=1.0) :: You limit the ratio to 1: that is LARC. In LARS it may be
         larger.
 n > 0 and m > 0
     zeros-not-plain :: True :: $UNGUARDED
     zeros-not-plain :: n > 0 :: $UNGUARDED
     zeros-not-plain :: m > 0 :: $UNGUARDED
-    plain-without-decay :: n > 0 and m > 0 and decay :: Where λ is 0 you take the plain step, as some libraries do. In this
-        formula r is then η ‖w‖ / ‖g‖.
-else 1.0
-    zeros-never-move :: else 0.0 :: With a ratio of 0 a layer that starts at 0 would stay there for ever. Where a norm is 0,
-        take 1.
-    zeros-with-the-coefficient :: else eta :: Where a norm is 0, r = 1: the whole ratio, also its factor η.
-g + decay * w
-    decay-not-in-the-step :: g :: The decay is in the formula's step as well: r (g + λw), not only in the ratio.
-w - lr * r
-    no-rate :: w - r :: The step contains the learning rate α as well.
-    rate-twice :: w - lr * lr * r :: The learning rate α is in your step twice.
-    wrong-sign :: w + lr * r :: Your step goes up the gradient.
-    only-the-step :: lr * r :: You return the steps; return the new weights.
-    only-the-step :: -lr * r :: You return the steps; return the new weights.
 w - lr * r * (g + decay * w)
     decay-outside :: w - lr * (r * g + decay * w) :: $INSIDE
     decay-outside :: (w - lr * r * g) * (1 - lr * decay) :: $INSIDE
@@ -119,10 +81,8 @@ whole answer
     zeros-not-plain :: RUBRIC.edited((f"{RATIO} if n > 0 and m > 0 else 1.0", "eta * n / (m + decay * n + 1e-8)")) :: $UNGUARDED
     one-ratio-for-all :: together :: $ALONE
     one-ratio-for-all :: lambda *given: together(*given, least=1) :: $ALONE
-    biases-by-position :: second_plain :: You take every second tensor for a bias. Which property makes it one?
 """,
     NEITHER="A tensor with one dimension is a bias: it takes the plain step, with neither ratio nor decay.",
-    INVERTED="A layer with large weights may take large steps, and a large gradient must not lengthen them: what divides?",
     ONE="You have a ratio for each row or column. One number scales the whole tensor.",
     SLICES="matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor.",
     UNGUARDED="Where weights or gradient are all 0, r = 1: a plain step, and nothing is nan.",
@@ -143,7 +103,12 @@ def _zeroed(tensors: list[Tensor], index: int) -> list[Tensor]:
     return [torch.zeros_like(x) if i == index else x for i, x in enumerate(tensors)]
 
 
-@exercise("trust-ratio", notebook="15_large_batch")
+@exercise(
+    "trust-ratio",
+    notebook="15_large_batch",
+    takes="weights, gradients, lr, weight_decay, trust_coeff",
+    returns=[tensor("weights", new=True)],
+)
 def judge_trust_ratio(answer: Callable) -> None:
     """[w − α r (g + λ w) for each matrix, w − α g for each bias], all new, with r = 1 where a norm is 0."""
     net = _case(0, ((3, 4), (3,), (2, 3), (2,)), (0.1, 1.0, 5.0, 1.0))
@@ -159,6 +124,7 @@ def judge_trust_ratio(answer: Callable) -> None:
         "a convolution, with η = 3": (*convolution, 0.1, 0.05, 3.0),
         "a layer whose weights are all 0": (_zeroed(zeros[0], 0), zeros[1], 0.5, 0.1, 0.02),
         "a layer whose gradient is all 0": (zeros[0], _zeroed(zeros[1], 1), 0.5, 0.1, 0.02),
+        "gradients of 0 without decay, so that nothing moves": (net[0], [0 * g for g in net[1]], 0.5, 0.0, 0.02),
         "a bias of zeros": (_zeroed(zeros[0], 2), zeros[1], 0.5, 0.1, 0.02),
         "a layer with weights near 0": ([1e-9 * tiny[0][0], *tiny[0][1:]], tiny[1], 0.5, 0.0, 0.02),
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.mistake import Mistake
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]

@@ -6,18 +6,19 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.loading.lessons.sampling import Indices
 
 NOTEBOOK = "08_loading"
 
 BLOCK_CASES = ((24, 4), (23, 5))  # the second has a smaller last block
-EDGES = ((3, 5), (6, 1), (1, 1), (11, 5))
+EDGES = ((3, 5), (6, 1), (1, 1), (11, 5), (9, 20))
 EPOCHS = 30  # enough that what is never different is not a matter of chance
 
 
-@exercise("block-sampler", notebook=NOTEBOOK)
+@exercise("block-sampler", notebook=NOTEBOOK, takes="size, block", returns=object)
 def judge_block_sampler(answer: Callable) -> None:
     """Blocks of neighbors in random order, shuffled within, anew in each epoch; each index once; a length."""
     for size, block in BLOCK_CASES:
@@ -53,6 +54,8 @@ def judge_block_sampler(answer: Callable) -> None:
     for size, block in EDGES:
         sampler, case = answer(size, block), f"{size} samples in blocks of {block}"
         _each_once(_drawn(sampler, size, block, 1), size, block, case)
+        if size > 5 and all(_drawn(sampler, size, block, epoch) == list(range(size)) for epoch in (2, 3)):
+            raise Mistake("edge-in-order", f"For {case} two epochs are in order: shuffle a single block, too.")
         _has_length(sampler, size, block, case)
 
 

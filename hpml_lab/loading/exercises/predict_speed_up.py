@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, shown
 
@@ -17,7 +18,6 @@ def speed_ups(load: float, compute: float, batches: int, workers: tuple[int, ...
     return tuple(alone / epoch for epoch in epochs)
 
 
-_BOTH = "You divide load + compute by N. Which of the two do the workers not take over?"
 _AFTER = "You let the compute wait until all is loaded. Workers load the next batches meanwhile."
 RUBRIC = Rubric(
     speed_ups,
@@ -27,8 +27,6 @@ alone / epoch for
         time that is saved.
     seconds-instead :: epoch for :: These are the epoch's seconds. A speed-up is a ratio: seconds without workers over seconds
         with them.
-    seconds-saved :: alone - epoch for :: These are the seconds saved. A speed-up is a ratio: seconds without workers over
-        seconds with them.
     in-percent :: 100 * alone / epoch for :: These are percentages. A speed-up is the ratio itself: 2 means twice as fast.
     gain-instead :: alone / epoch - 1 for :: You subtracted 1. A speed-up of 1 means equally fast.
     upside-down :: epoch / alone for :: Turn your ratio around: a speed-up above 1 means faster.
@@ -38,34 +36,21 @@ in epochs)
 load / batches + max(compute, load / n)
     compute-divided-too :: (load + compute) / n :: (load + compute) / N is the lecture's formula: a speed-up of N. Which of the
         two do the workers not take over?
-    compute-divided-too :: load / batches + (load + compute) / n :: $BOTH
-    compute-divided-too :: max(compute, (load + compute) / n) :: $BOTH
     compute-bound-ignored :: load / batches + load / n :: Right for few workers. With many of them your epoch is shorter than
         its compute alone.
     first-batch-ignored :: max(compute, load / n) :: Almost: what does the compute do until the first batch is there, and how
         long does one worker load that batch?
-    compute-ignored :: load / n :: You divide the whole epoch without workers by the loading alone: where is the compute of the
-        epoch with workers?
-    first-batch-of-each-worker :: n * load / batches + max(compute, load / n) :: You wait for a first batch of each worker, one
-        after the other. They load at the same time.
-    one-worker-too-many :: load / batches + max(compute, load / (n + 1)) :: You divide the loading by N + 1. With workers the
-        main process loads nothing itself.
     nothing-overlaps :: compute + load / n :: $AFTER
     compute-added :: load / batches + compute + load / n :: $AFTER
     the-faster-decides :: load / batches + min(compute, load / n) :: Of two stages that run at the same time, does the faster or
         the slower one decide when the epoch ends?
-whole answer
-    rounded-too-much :: lambda *_: (2.0, 4.0, 6.0, 6.0) :: Whole numbers are too coarse: give one decimal.
-    loading-alone :: lambda load, compute, batches, workers: (*workers[:-1], load / compute) :: N workers load N times as fast;
-        but an epoch is loading and computing, and the speed-up that of both.
 """,
     given=(LOAD, COMPUTE, BATCHES, WORKERS),
-    BOTH=_BOTH,
     AFTER=_AFTER,
 )
 
 
-@exercise("predict-speed-up", notebook="08_loading")
+@exercise("predict-speed-up", notebook="08_loading", returns=(float, float, float, float))
 def judge_predict_speed_up(answer: Any) -> None:
     """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 2 %."""
     given = numbers(answer)

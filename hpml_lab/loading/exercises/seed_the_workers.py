@@ -13,7 +13,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.loading.lessons.sampling import BIG, Draws
 
 NOTEBOOK = "08_loading"
@@ -21,7 +22,7 @@ NOTEBOOK = "08_loading"
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
 
-@exercise("seed-the-workers", notebook=NOTEBOOK)
+@exercise("seed-the-workers", notebook=NOTEBOOK, takes="worker_id", returns=None)
 def judge_seed_the_workers(answer: Callable) -> None:
     """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
     first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
@@ -118,6 +119,7 @@ def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
 
 def _kept(init: Callable) -> str:
     """What the function can keep from call to call: default arguments, attributes, and the variables around it."""
+    init = inspect.unwrap(init)
     if not inspect.isfunction(init):
         return repr(getattr(init, "__dict__", None))
     around = inspect.getclosurevars(init)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.rubric import Rubric
 
 
@@ -56,7 +56,7 @@ error
 )
 
 
-@exercise("fix-the-broadcast", notebook="03_nets")
+@exercise("fix-the-broadcast", notebook="03_nets", takes="output, target", returns=like("output"))
 def judge_fix_the_broadcast(answer: Callable) -> None:
     output = torch.tensor([[1.0], [2.0], [4.0], [8.0]])
     target = torch.tensor([1.0, 3.0, 2.0, 7.0])
@@ -65,15 +65,4 @@ def judge_fix_the_broadcast(answer: Callable) -> None:
         "a last batch of one sample, output (1, 1) and target (1,)": (torch.tensor([[3.0]]), torch.tensor([1.0])),
         "output (7, 1) and target (7,)": (torch.linspace(-1, 1, 7)[:, None], torch.tensor([0.0, 3, 1, 0, 2, 2, 5])),
     }
-
     RUBRIC.expect(answer, cases)
-    leaf = output.clone().requires_grad_()
-    loss = one_number(answer)(leaf, target.clone())
-    if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
-        raise Mistake("detached", "The number is right, but detached from the graph: backward could not reach the net.")
-    loss.backward()
-    if leaf.grad is None:
-        raise Mistake(
-            "detached", "The number is right, but computed from a copy of the output: backward does not reach the net."
-        )
-    expect(leaf.grad[:, 0], 2 * (output[:, 0] - target) / 4, case="the gradient of the output")

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 
@@ -30,8 +32,6 @@ F.softplus(z) - z * y
     half-of-it :: -y * F.logsigmoid(z) :: Samples with y = 0 cost nothing here: half of the formula is missing.
     arguments-swapped :: F.softplus(y) - z * y :: The loss takes the logits first, the labels second.
     labels-as-signs :: F.softplus(-y * z) :: log(1 + e^(-yz)) is the formula for labels -1 and 1; these are 0 and 1.
-    exponent-without-absolute-value :: z.clamp(min=0) - z * y + torch.exp(-z).log1p() ::
-        max(z, 0) - zy + log(1 + e^(-z)) is right only for z ≥ 0: the exponent is -|z|.
     label-term-missing :: F.softplus(z) :: That is log(1 + e^z): where does the label enter?
     sign-of-the-label-term :: F.softplus(z) + z * y :: The label's term has the wrong sign: a large z is good for y = 1.
 losses.mean()
@@ -47,17 +47,20 @@ error
 )
 
 
-@exercise("loss-of-logits", notebook="03_nets")
+@exercise("loss-of-logits", notebook="03_nets", takes="z, y", returns=like("z"))
 def judge_loss_of_logits(answer: Callable) -> None:
     def loss_of(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = answer(z, y)
         return loss.reshape(()) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else loss  # backward takes (1,), too
 
     cases = {
-        "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (torch.tensor([0.5, -1.0, 2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, 1.0])),
+        "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (
+            torch.tensor([0.5, -1.0, 2.0, -3.0], requires_grad=True),
+            torch.tensor([1.0, 0.0, 0.0, 1.0]),
+        ),
         "z = [1, 0, -0.5], y = [1, 1, 0]": (torch.tensor([1.0, 0.0, -0.5]), torch.tensor([1.0, 1.0, 0.0])),
     }
-    RUBRIC.expect(loss_of, cases)
+    RUBRIC.expect(loss_of, cases, but=("y",))
     for z, y in ((200.0, 0.0), (-200.0, 1.0), (200.0, 1.0), (-200.0, 0.0), (20.0, 0.0)):
         logit, label = torch.tensor([z], requires_grad=True), torch.tensor([y])
         case = f"z = {z:g} with y = {y:g}"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_loop
 from hpml_lab.core.judge.rubric import Rubric
@@ -22,32 +23,20 @@ RUBRIC = Rubric(
 b1[:, None, :]
     bias-along-samples :: b1 :: Each net adds its own row of b1 (S, H) to every sample: b1 needs an axis of 1 for them. With 4
         nets and 4 samples a wrong axis fits by chance.
-    no-hidden-bias :: 0 :: The hidden layer's bias b1 is missing.
-torch.sigmoid(torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :])
-    tanh-for-sigmoid :: torch.tanh(torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :]) :: The hidden layer of these nets ends
-        in a sigmoid, not in tanh.
-    no-hidden-sigmoid :: torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :] :: The hidden layer has no activation: two linear
-        layers are equal to one.
-    mixes-nets :: torch.sigmoid(torch.einsum("nd,shd->nh", x, W1) + b1[:, None, :]) :: A sum runs over the nets: s must stand in
-        the result, too.
 (hidden * W2).sum(-1) + b2
     bias-along-samples :: (hidden * W2).sum(-1) + b2[:, 0] :: Each net adds its own b2 to every sample: b2 needs an axis of 1
         for them. With 4 nets and 4 samples a wrong axis fits by chance.
-    no-output-bias :: (hidden * W2).sum(-1) :: The output's bias b2 is missing.
 return p
     samples-first :: return p.T :: One row of the result is one net, not one sample: (S, N).
     first-net-only :: return p[:1].expand(len(W1), len(x)) :: Every row is the first net's: W1 and W2 have an axis for the nets.
     reshaped-not-transposed :: return p.T.reshape(len(W1), len(x)) :: The shape is right, but the numbers belong to other nets:
         reshape does not exchange axes, a transpose does.
-    output-axis-kept :: return p[..., None] :: There is an axis of length 1 too many: the result is (S, N).
-    answers-rounded :: return p.round() :: These are decisions, 0 or 1; the net's answers p lie in between.
-    averaged-over-nets :: return p.mean(0).expand(len(W1), len(x)) :: All rows are the same: you averaged over the nets.
     no-output-sigmoid :: return p.logit() :: These are the logits z; the net answers p = σ(z).
 """,
 )
 
 
-@exercise("many-nets", notebook="03_nets")
+@exercise("many-nets", notebook="03_nets", takes="x, W1, b1, W2, b2", returns=like("x"))
 def judge_many_nets(answer: Callable) -> None:
     # Four nets and four samples: a bias added along the wrong axis has a shape that fits, so only its values are wrong.
     generator = torch.Generator().manual_seed(0)

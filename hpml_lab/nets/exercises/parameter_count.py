@@ -22,7 +22,6 @@ RUBRIC = Rubric(
     right,
     """
 a * b + b
-    no-biases :: a * b :: Weights are not all: each output of a layer adds one more number, b in Wx + b.
     bias-per-input :: a * b + a :: b in Wx + b is added to the layer's output: how long is it?
     one-bias-per-layer :: a * b + 1 :: b is a vector, not one number: one bias for each output.
 zip(sizes, sizes[1:], strict=False)
@@ -49,7 +48,7 @@ error
 )
 
 
-@exercise("parameter-count", notebook="03_nets")
+@exercise("parameter-count", notebook="03_nets", takes="sizes", returns=int)
 def judge_parameter_count(answer: Callable) -> None:
     """Σ (inputs + 1) · outputs."""
     cases = {
@@ -57,6 +56,7 @@ def judge_parameter_count(answer: Callable) -> None:
         "sizes = [2, 4, 1]": ([2, 4, 1],),
         "sizes = [784, 10], a single layer": ([784, 10],),
         "sizes = [3, 5, 4, 7, 2], four layers": ([3, 5, 4, 7, 2],),
+        "sizes = [3, 5, 5, 5, 2], equal layers": ([3, 5, 5, 5, 2],),
         "sizes = [4000, 4099, 4099, 3]": ([4000, 4099, 4099, 3],),
     }
     RUBRIC.expect(answer, cases)

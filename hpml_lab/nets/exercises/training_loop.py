@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, stack_of_nets
 from hpml_lab.nets.lessons.networks import XorNet
@@ -89,7 +90,7 @@ def _trained(
     return training.weights, losses
 
 
-@exercise("training-loop", notebook=NOTEBOOK)
+@exercise("training-loop", notebook=NOTEBOOK, takes="net, optimizer, x, y, steps", returns=[float])
 def judge_training_loop(answer: Callable) -> None:
     _judge(answer, _sgd, 6)
     _judge(answer, _momentum, 3)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.precision.exercises.recording_scaler import BARE_STEP, RecordingOptimizer, RecordingScaler
 
 X = torch.tensor([[1.0, 0.5, -0.2], [0.2, 1.0, -0.4]])
@@ -22,7 +23,7 @@ BATCHES = (
 )
 
 
-@exercise("clip-with-scaler", notebook="12_precision")
+@exercise("clip-with-scaler", notebook="12_precision", takes="model, optimizer, scaler, x, y, max_norm", returns=None)
 def judge_clip_with_scaler(answer: Callable) -> None:
     """A training step with GradScaler that clips the norm of the gradient, recorded call by call."""
     model = torch.nn.Linear(3, 1)

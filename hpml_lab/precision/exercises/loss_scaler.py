@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 
@@ -110,55 +112,23 @@ def numbers_after(step: Callable) -> Callable[..., list[list[float]]]:
 RUBRIC = Rubric(
     scaled_step,
     """
-gradient_of(scale)
-    loss-not-scaled :: gradient_of(1.0) :: Ask for the gradient with the scale, not with scale 1, because 2⁻²⁶ is zero in fp16.
 not gradient.isfinite().all()
     nan-missed :: gradient.isinf().any() :: No step is taken with a NaN in the gradient. An overflow shows as infinity or as
         NaN: inf - inf is NaN.
-    inf-missed :: gradient.isnan().any() :: A step was taken with an infinite gradient: you look for NaN only.
-    one-finite-is-enough :: not gradient.isfinite().any() :: A step was taken although an element was infinite. All elements
-        must be finite, not only one.
-    looks-at-one-element :: not gradient[0].isfinite() :: $ELEMENT
-    looks-at-one-element :: not gradient[1].isfinite() :: $ELEMENT
 return weight, scale * backoff, 0
     skips-elements :: return weight - lr * gradient.nan_to_num(0.0, 0.0, 0.0) / scale, scale * backoff, 0 :: After an overflow
         no element moves its weight, not even a finite one. Leave all weights unchanged.
-    steps-on-overflow :: return weight - lr * gradient / scale, scale * backoff, 0 :: A step was taken with infinite gradients.
-        Check them first, and leave the weights unchanged.
-    scale-never-halved :: return weight, scale, 0 :: The step was skipped, but the scale stayed: the next step overflows again.
-    stops-scaling :: return weight, 1.0, 0 :: After an overflow the scale fell to 1. Multiply it by backoff, once.
-    growth-and-backoff-swapped :: return weight, scale / backoff, 0 :: $SWAPPED
     count-starts-at-one :: return weight, scale * backoff, 1 :: $ONE
-    grows-right-after-backoff :: return weight, scale * backoff, good :: $BEFORE
-    grows-right-after-backoff :: return weight, scale * backoff, good + 1 :: $BEFORE
-good >= interval
-    grows-every-step :: good >= 1 :: The scale grows after `interval` good steps in a row, not after each good step.
-    grows-late :: good > interval :: The scale grows one step too late: this step counts too, so add it before you compare with
-        `interval`.
 scale, good = scale * growth, 0
     count-starts-at-one :: scale, good = scale * growth, 1 :: $ONE
-    count-goes-on :: scale = scale * growth :: After the scale has grown once, it grows at every step: the count of good steps
-        must restart at 0.
-    never-grows :: good = 0 :: The scale never grows, so small gradients stay lost after the first overflow.
 gradient / before
     unscaled-by-the-new-scale :: gradient / scale :: The gradient was computed with the old scale, and is divided by the old
         one. Update the scale last.
-    not-unscaled :: gradient :: The weights move `scale` times too far: divide the gradient by the scale before the step.
-    unscaled-in-fp16 :: gradient.half() / before :: Divided in fp16, small gradients become zero again: divide in fp32.
-    unscaled-twice :: gradient / (before * before) :: The weights hardly move: the gradient is divided by the scale twice.
-weight - lr
-    uphill :: weight + lr :: The weights move downhill: subtract the gradient.
 whole answer
-    growth-and-backoff-swapped :: lambda *given, growth, backoff, **rest: scaled_step(*given, growth=backoff, backoff=growth,
-        **rest) :: $SWAPPED
     scale-changed-first :: scale_first :: The scale grows before the gradient of the same step. Change it last.
 """,
     wrap=numbers_after,
-    ELEMENT="A step was taken although an element was infinite. Every element counts, whatever its place and its sign.",
     ONE="Where the count restarts, no good step has followed yet: it restarts at 0, not at 1.",
-    BEFORE="Good steps from before an overflow still count: restart at 0 after an overflow.",
-    SWAPPED="The scale grows after an overflow, where it should fall: are growth and backoff swapped, or do you divide by "
-    "backoff?",
 )
 
 
@@ -177,14 +147,20 @@ def within(low: float, high: float) -> Callable:
     return step
 
 
-@exercise("loss-scaler", notebook="12_precision")
+@exercise(
+    "loss-scaler",
+    notebook="12_precision",
+    takes="weight, scale, good, gradient_of, lr, growth, backoff, interval",
+    returns=(like("weight"), float, int),
+    changes="weight",
+)
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, as torch.amp.GradScaler takes it, over known gradients."""
     (values, good), (right_values, right_good) = (trace_of(step, *CASES[0])[0] for step in (answer, scaled_step))
     if (values[-1], good) == (right_good, right_values[-1]):
         raise Mistake("values-in-another-order", "Scale and count are swapped. Return weight, scale, good.")
     for number, case in enumerate(CASES, start=1):  # a mistake has to explain the cases up to the first that is wrong
-        RUBRIC.expect(answer, {f"case {index}": CASES[index] for index in range(number)}, explain=explain)
+        RUBRIC.expect(answer, {f"case {index}": CASES[index] for index in range(number)}, but=("large",), explain=explain)
         traces = zip(trace_of(answer, *case), trace_of(scaled_step, *case), strict=True)
         for step, ((_, good), (_, right)) in enumerate(traces, start=1):
             if good != right:

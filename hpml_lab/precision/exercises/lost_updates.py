@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.precision.lessons.formats import BF16, FP16, Format
 from hpml_lab.precision.tools.autocast import DtypeRecorder
@@ -69,18 +70,11 @@ weight / spacing % 2 == 0
     tie-always-lost :: True :: Exactly halfway rounds to the even one: odd weights change.
     tie-odd-and-even-swapped :: weight / spacing % 2 == 1 :: Exactly halfway, an even weight stays and an odd one changes: yours
         do the opposite.
-max(weight, info.smallest_normal)
-    smallest-normal-of-fp16 :: max(weight, 2.0**-14) :: Below 2⁻¹⁴ the spacing of fp16 stays the same, but not that of bf16:
-        take smallest_normal from torch.finfo(dtype).
 info.eps * 2.0 ** math.floor(math.log2(normal))
     power-not-rounded-down :: info.eps * 2.0 ** math.ceil(math.log2(normal)) :: $DOWN
     power-not-rounded-down :: info.eps * 2.0 ** round(math.log2(normal)) :: $DOWN
-    log-not-exact :: info.eps * 2.0 ** math.floor(math.log(normal) / math.log(2)) :: A quotient of two logarithms may lie just
-        below a whole number, which floor takes one down: take math.log2.
     spacing-below :: info.eps * 2.0 ** (math.ceil(math.log2(normal)) - 1) :: You took the distance to the number below. The
         update is positive, and just below a power of two numbers are closer.
-    spacing-never-below-tiny :: max(info.eps * 2.0 ** math.floor(math.log2(normal)), info.smallest_normal) :: smallest_normal
-        limits the weight, not the spacing: for weights below it the spacing is smallest_normal times eps.
 whole answer
     always-the-same :: lambda *given: True :: $SAME
     always-the-same :: lambda *given: False :: $SAME
@@ -105,7 +99,7 @@ HALFWAY = "exactly halfway"
 CASES = {in_words(form, weight, update): (weight, update, form.dtype) for form, weight, update in POINTS}
 
 
-@exercise("lost-updates", notebook="12_precision")
+@exercise("lost-updates", notebook="12_precision", takes="weight, update, dtype", returns=bool)
 def judge_lost_updates(answer: Rule) -> None:
     RUBRIC.expect(answer, CASES, explain=_explain_ties)
     with DtypeRecorder() as recorder:

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -67,32 +69,26 @@ RUBRIC = Rubric(
     right,
     """
 master - lr * grad.float()
-    updated-in-fp16 :: (short - lr * grad).float() :: $FP16
-    updated-in-fp16 :: (master - lr * grad).half().float() :: $FP16
     master-overwritten :: short.float() - lr * grad.float() :: Each step starts from the fp16 copy, which has rounded away what
         the master had gained.
-    uphill :: master + lr * grad.float() :: The weights move away from the minimum: subtract the update.
 lr * grad.float()
     product-in-fp16 :: (lr * grad).float() :: lr times the gradient is computed in fp16 and underflows. || Convert the gradient
         to fp32 before it is multiplied by lr.
-    rate-ignored :: grad.float() :: $RATE
-    rate-ignored :: 0.01 * grad.float() :: $RATE
-    divided-by-the-rate :: grad.float() / lr :: You divide the gradient by lr. Multiply it.
-grad.float()
-    gradient-averaged :: grad.float().mean() :: All weights move by the same amount. || Each weight has its own element of the
-        gradient.
-    signs-only :: grad.float().sign() :: Each step is lr long, whatever the gradient: you used its sign only.
 whole answer
     two-steps :: lambda master, gradient_of, lr: right(right(master, gradient_of, lr)[0], gradient_of, lr) ::
         Each call takes two steps. Take one.
 """,
     wrap=lambda step: lambda lr: (distances(step, lr) / distances(right, lr)).tolist(),
-    FP16="The update is added in fp16, where it is lost. || Add the update to the master in fp32.",
-    RATE="Your update does not depend on lr: multiply the gradient by it.",
 )
 
 
-@exercise("master-weights", notebook="12_precision")
+@exercise(
+    "master-weights",
+    notebook="12_precision",
+    takes="master, gradient_of, lr",
+    returns=(tensor(torch.float32), tensor(torch.float16)),
+    changes="master",
+)
 def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
     for lr in RATES:
@@ -112,3 +108,7 @@ def judge_master_weights(answer: Step) -> None:
         if not same(distances(answer, lr)[2], distances(right, lr)[2], 1e-4):
             hint = "Only three digits of the updates are right: lr or the gradient was rounded to 16 bits once more."
             raise Mistake("rounded-once-more", hint)
+    matrix = torch.linspace(-1, 1, 6).reshape(2, 3)
+    own, wanted = (step(matrix.clone(), lambda short: 0.5 * short, 0.1)[0] for step in (answer, right))
+    if not same(own, wanted, 1e-4):
+        raise Mistake("vectors-only", "Right for a vector of weights, and not for a matrix of them.")

@@ -2,7 +2,7 @@
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.mistake import Mistake
 
 BARE_STEP = "optimizer.step() also steps on infinite gradients: scaler.step(optimizer) looks first."
 

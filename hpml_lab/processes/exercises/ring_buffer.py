@@ -5,7 +5,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+import numpy as np
+
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
@@ -25,7 +28,7 @@ INTERLEAVINGS = (
 PAST_THE_END = "{}. After the last slot comes the first one again: take the position modulo `slots`."
 
 
-@exercise("ring-buffer", notebook="07_processes")
+@exercise("ring-buffer", notebook="07_processes", takes="slots", returns=object)
 def judge_ring_buffer(answer: Callable) -> None:
     """Play every sequence of moves on the answer and on a queue that is right."""
     try:
@@ -36,7 +39,7 @@ def judge_ring_buffer(answer: Callable) -> None:
             _check_second_ring(answer)
             _check_items(answer)
     except UnboundLocalError as error:
-        code = getattr(answer, "__code__", None)
+        code = getattr(inspect.unwrap(answer), "__code__", None)
         if code is None or not any(f"'{name}'" in str(error) for name in code.co_varnames + code.co_cellvars):
             raise  # no variable of the outer function has this name
         raise Mistake(
@@ -176,6 +179,15 @@ def _check_second_ring(make: Callable[[int], Any]) -> None:
         )
 
 
+class _EqualToAll:
+    """An item that `==` finds equal to anything, also to None."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
 def _check_items(make: Callable[[int], Any]) -> None:
     """An item may be anything but None, and two items may be equal."""
     put, take = make(2)
@@ -184,9 +196,14 @@ def _check_items(make: Callable[[int], Any]) -> None:
             "finds-by-value",
             "Two equal items, 5 and 5, are put and do not both come back. || Items may be equal: go by position.",
         )
-    for item in (0, "", False):
+    put, take = make(2)
+    if [put(0), put(0), put(1), take(), take()] != [True, True, False, 0, 0]:
+        raise Mistake(
+            "empty-by-value", "Two slots that hold 0 are filled: a third item waits. || Any object but None is an item."
+        )
+    for item in (0, "", False, np.arange(3), _EqualToAll()):
         put, take = make(2)
-        if not put(item) or take() != item:
+        if not put(item) or take() is not item:
             raise Mistake(
                 "empty-by-value", f"The item {item!r} was lost: does your code decide by the item whether it is empty?"
             )

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 
 
-@exercise("sendable-work", notebook="07_processes")
+@exercise("sendable-work", notebook="07_processes", takes="factor", returns=object)
 def judge_sendable_work(answer: Callable) -> None:
     """Send the work as a queue would, and call what arrives."""
     made = {factor: answer(factor) for factor in (3, 0, -0.5, 10)}

@@ -5,12 +5,14 @@ and changed while its lock is held. One thread suffices to see that: accounts an
 """
 
 import contextlib
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 
@@ -75,6 +77,7 @@ def _is_held(lock: Any) -> bool:
 
 def _own_locks(answer: Callable) -> list[Any]:
     """The locks that a function can reach by a global name, its closure, a default or an attribute."""
+    answer = inspect.unwrap(answer)
     code = getattr(answer, "__code__", None)
     if code is None:
         return []
@@ -117,7 +120,7 @@ def _refused(answer: Callable, accounts: dict[str, _Account], source: str, targe
     return False
 
 
-@exercise("two-locks", notebook="07_processes")
+@exercise("two-locks", notebook="07_processes", takes="source, target, amount", returns=None)
 def judge_two_locks(answer: Callable) -> None:
     """Transfers in both directions, one that is refused, and one from an account to itself."""
     with contextlib.suppress(TimeLimitReached), time_limit():

@@ -70,16 +70,13 @@ math.ceil(tasks / served)
     part-of-a-round :: tasks / served :: $WHOLE
     part-of-a-round :: max(1, tasks / served) :: $WHOLE
     full-rounds-only :: tasks // served :: The tasks that are left over after the last full round take time too.
-return rounds * seconds
-    rounds-for-time :: return rounds :: The answer is a time, not the number of rounds: each takes `seconds`.
-    speed-up-for-time :: return served :: That is how many run at the same time. The time until all are done is wanted.
 """,
     LEFT_OVER="8 tasks on 4 workers take 2 rounds, not 3: + 1 is right only if tasks are left over.",
     WHOLE="9 tasks on 4 workers do not take 2.25 rounds: the last task takes its whole time. math.ceil",
 )
 
 
-@exercise("wall-time", notebook="07_processes")
+@exercise("wall-time", notebook="07_processes", takes="tasks, seconds, workers, cores, kind, on", returns=float)
 def judge_wall_time(answer: Callable) -> None:
     """Every kind of work, on threads and on processes; over all cases, because in a single one several mistakes look alike."""
     cases = {

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 
@@ -69,9 +70,7 @@ return copied / whole
     rounded :: return round(copied / whole, 3) :: $ROUNDED
     share-of-the-others :: return copied / (whole - copied) :: You divide by the time of all other rows. A share is of the
         whole, the copies included.
-    all-but-the-copies :: return 1 - copied / whole :: That is the share of everything but these copies.
     upside-down :: return whole / copied :: A share is the part over the whole, not the reverse.
-    time-not-share :: return copied :: That is the time of the copies. Divide by the time of all GPU activities.
     share-of-the-largest :: return copied / max(row["time"] for row in rows) :: You divide by the largest row. Divide by the sum
         of all GPU activities.
     share-of-the-copies :: return copied / sum(row["time"] for row in on_gpu if "memcpy" in row["name"]) :: You divide by the
@@ -80,16 +79,9 @@ return copied / whole
         time of the kernels. The whole is all that the GPU did, copies and fills too.
     example-only :: return 0.1 :: 0.1 is the share in the example. Compute it from the rows.
 "HtoD" in row["name"]
-    both-directions :: row["name"][-5:-1] in ("HtoD", "DtoH") :: Copies from the device to the host do not count: DtoH is the
-        other direction.
     all-copies :: "memcpy" in row["name"] :: You count every copy. Only host to device (HtoD) is asked for.
-    all-copies-and-fills :: "[CUDA" in row["name"] :: You count every row in brackets, memset too. Only HtoD is asked for.
-    other-direction :: "DtoH" in row["name"] :: You count copies from the device to the host. HtoD is from the host to the
-        device.
     never-found :: False :: $NONE
 row["time"]
-    share-of-calls :: row["calls"] :: A short copy and a long one are not alike: add times, not calls.
-    times-calls :: row["time"] * row["calls"] :: You multiplied by the calls. A row has the time of all its calls already.
     mean-time :: row["avg"] :: You used the mean time of one call. The share needs the time of all calls.
     share-of-rows :: 1 :: You counted rows. Add their times.
 [row for row in rows if row["type"] == "GPU activities"]
@@ -99,7 +91,6 @@ row["time"]
         keeps only the last of several rows with one name: add them all.
 copied = sum(row["time"] for row in on_gpu if "HtoD" in row["name"])
     one-row-only :: copied = [*[row["time"] for row in on_gpu if "HtoD" in row["name"]], 0.0][0] :: $MORE
-    last-row-only :: copied = [0.0, *[row["time"] for row in on_gpu if "HtoD" in row["name"]]][-1] :: $MORE
     api-copies-counted :: copied = sum(row["time"] for row in rows if "HtoD" in row["name"]) :: The driver's call has HtoD in
         its name, too, but runs on the host. Use the GPU's own rows only.
 whole = sum(row["time"] for row in on_gpu)
@@ -116,7 +107,7 @@ whole answer
 )
 
 
-@exercise("copy-share", notebook="10_profiling")
+@exercise("copy-share", notebook="10_profiling", takes="rows", returns=float)
 def judge_copy_share(answer: Callable) -> None:
     """The share of GPU time that host-to-device copies take, as a fraction."""
     *with_copies, without = TABLES

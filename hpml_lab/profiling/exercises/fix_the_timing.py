@@ -4,8 +4,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 
 JITTER = (0.010, 0.008, 0.010, 0.012)  # seconds; the median of any three or more calls in a row is 10 ms
 OUTLIERS = (0.010, 0.010, 0.010, 0.300, 0.010, 0.010, 0.010, 0.010)
@@ -123,7 +124,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
     expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
 
 
-@exercise("fix-the-timing", notebook="10_profiling")
+@exercise("fix-the-timing", notebook="10_profiling", takes="work, device", returns=float)
 def judge_fix_the_timing(answer: Callable) -> None:
     """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them but one, where it is 25 ms."""
     right = 0.010

@@ -1,6 +1,7 @@
 """Exercise: the bottleneck of a profile is the part that is near its own limit, while the others wait for it."""
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS
 
 # The main thread's seconds by line, the GPU's seconds by kind, and how busy the parts of the machine were, in %.
@@ -30,11 +31,6 @@ _FIGURES = {
 _BOUND = dict(zip(_FIGURES, ("GPU compute", "input", "transfer", "single thread", "lock", "GPU memory"), strict=True))
 
 PROFILES = {letter: (dict(zip(_COLUMNS, figures, strict=True)), _BOUND[letter]) for letter, figures in _FIGURES.items()}
-
-
-def profile_table() -> list[dict[str, object]]:
-    """One row for each figure, one column for each profile."""
-    return [{"figure": name, **{letter: figures[name] for letter, (figures, _) in PROFILES.items()}} for name in _COLUMNS]
 
 
 _WAIT = ("waiting-is-not-work", "How busy are the cores? A thread that waits takes time, but no processor.")
@@ -68,7 +64,7 @@ _ROWS = {
 _NAMES = {name.casefold(): name for name in BOUNDS}
 
 
-@exercise("name-the-bottleneck", notebook="10_profiling")
+@exercise("name-the-bottleneck", notebook="10_profiling", returns={str: str})
 def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
     """The bound of each profile, by its name."""
     if not hasattr(answer, "keys") or set(answer.keys()) != set(PROFILES):

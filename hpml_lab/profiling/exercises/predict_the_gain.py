@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -38,11 +39,6 @@ after = before - profile[part] + profile[part] / times
 return before / after
     upside-down :: return after / before :: Speed-up is old time / new time, not new / old.
     new-time :: return after :: That is the new time in seconds. Speed-up is old time / new time.
-    gain-not-speed-up :: return 1 - after / before :: That is the share of the time that is saved. Speed-up is old / new.
-    percent :: return 100 * before / after :: That is in %. Return the speed-up as a factor, 1 for no change.
-    percent :: return 100 * (before / after - 1) :: That is what is gained, in %. Return the speed-up, 1 for no change.
-    gain-minus-one :: return before / after - 1 :: That is what is gained on top. The speed-up is 1 for no change: old time /
-        new time.
     seconds-saved :: return before - after :: That is how many seconds are saved. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before :: That is the part's share. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before * times :: The share times the factor is no speed-up: add up the new
@@ -61,7 +57,6 @@ return before / after
     rounded :: return round(before / after, 3) :: $ROUNDED
 profile[part]
     another-part :: max(profile.values()) :: What becomes faster is `part`, and that need not be the largest one.
-    another-part :: next(iter(profile.values())) :: You made the first part faster, whichever is asked for: use `part`.
     equal-parts :: before / len(profile) :: You gave each part the same share. Take its seconds over the sum of all.
 """,
     DIVIDE="A part with a speed-up of `times` takes 1/times of its seconds: divide.",
@@ -69,7 +64,7 @@ profile[part]
 )
 
 
-@exercise("predict-the-gain", notebook="10_profiling")
+@exercise("predict-the-gain", notebook="10_profiling", takes="profile, part, times", returns=float)
 def judge_predict_the_gain(answer: Callable) -> None:
     """Amdahl's law from a profile of seconds a part."""
     RUBRIC.expect(answer, {f"{loop[0]}, {loop[1]} with a speed-up of {loop[2]:g}": loop for loop in LOOPS})

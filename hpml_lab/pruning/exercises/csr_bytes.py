@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.rubric import MORE, Rubric
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, plain, same, shown
 
 
@@ -71,55 +72,19 @@ BYTES = Rubric(
     right,
     """
 int(weight.count_nonzero())
-    zeros-counted :: weight.numel() :: CSR stores only the elements that are not 0, not every element.
-    counts-the-zeros :: weight.numel() - int(weight.count_nonzero()) :: You count the zeros; CSR stores the other elements.
-    negatives-not-counted :: int((weight > 0).sum()) :: Elements below 0 are stored, too: they are not 0.
-    fractions-cut-off :: int(weight.int().count_nonzero()) :: A weight of 0.25 is stored, too: only 0 itself is not.
     small-ones-not-counted :: int((weight.abs() > 1e-6).sum()) :: You take small elements for 0. An element of 1e-9 is stored,
         too: only 0 itself is not.
-    coordinates-counted :: 2 * int(weight.count_nonzero()) :: nonzero() gives two numbers, row and column, for each element that
-        is not 0: you count both.
-kept * value
-    values-of-4-bytes :: kept * 4 :: A value has as many bytes as the matrix's own dtype: not all are float32.
-    values-of-8-bytes :: kept * 8 :: A value has as many bytes as the matrix's own dtype; 8 are those of float64.
-    values-not-bytes :: kept :: You count the values; count their bytes.
-    values-forgotten :: 0 :: The indices are there; the values themselves take bytes, too.
-kept * index
-    columns-forgotten :: 0 :: Each stored value needs its column index.
-    rows-and-pointers :: 2 * kept * index :: With the row pointers, a value needs no row index: only its column.
-    columns-of-4-bytes :: kept * 4 :: The column indices have the index dtype that is given, too.
 pointers = weight.shape[0] + 1
-    row-pointers-forgotten :: pointers = 0 :: Besides values and columns, CSR stores where each row begins. How many such
-        pointers are there?
     one-pointer-missing :: pointers = weight.shape[0] :: n rows need n + 1 pointers: the last one says where the last row ends.
     coo :: pointers = int(weight.count_nonzero()) :: A row index for each value is COO. CSR has pointers, one for each row and
         one for the end.
     pointers-of-columns :: pointers = weight.shape[1] + 1 :: Those are the pointers of CSC. CSR has them for the rows.
-    two-pointers-per-row :: pointers = 2 * weight.shape[0] :: A row ends where the next one begins: one pointer says both.
-    pointers-of-full-rows-only :: pointers = int(weight.any(1).sum()) + 1 :: Rows of zeros have a pointer, too.
-index_dtype.itemsize
-    indices-of-8-bytes :: 8 :: The indices have the dtype that is given; int64 is only what torch takes by default.
-    indices-of-4-bytes :: 4 :: The indices have the dtype that is given, not always 4 bytes.
-    indices-like-values :: weight.dtype.itemsize :: An index has the bytes of the index dtype, not of the values.
-+ pointers * index
-    pointers-of-8-bytes :: + pointers * 8 :: The row pointers have the index dtype that is given, too.
-    pointers-of-4-bytes :: + pointers * 4 :: The row pointers have the index dtype that is given, too.
-return stored, fewest
-    dense-bytes :: return weight.numel() * value, fewest :: CSR's bytes are asked for, not those of the dense
-        matrix, zeros and all.
-    bits :: return 8 * stored, fewest :: Those are bits; a byte has 8 of them.
-    wrong-unit :: return stored / 1e3, fewest :: $UNIT
-    wrong-unit :: return stored / 2**10, fewest :: $UNIT
-    wrong-unit :: return stored / 1e6, fewest :: $UNIT
-    wrong-unit :: return stored / 2**20, fewest :: $UNIT
-    saved-not-stored :: return weight.numel() * value - stored, fewest :: That is what CSR saves. Return what it takes.
 whole answer
     twelve-bytes-always :: lambda w, i: (12 * int(w.count_nonzero()) + 8 * (w.shape[0] + 1), 0) :: $TWELVE
     twelve-bytes-always :: lambda w, i: (12 * int(w.count_nonzero()) + 8 * w.shape[0], 0) :: $TWELVE
     twelve-bytes-always :: lambda w, i: (12 * int(w.count_nonzero()), 0) :: $TWELVE
 """,
     wrap=lambda answer: lambda weight, index: _two(answer, weight, index)[0],
-    UNIT="Return bytes, in no other unit.",
     TWELVE="12 bytes a value are those of float32 with int64 indices. Take the bytes of the dtypes that are given.",
 )
 _OWN = "The first number is right. || The second number"
@@ -132,37 +97,19 @@ weight.numel() * value - (weight.shape[0] + 1) * index - 1
     equal-is-not-fewer :: weight.numel() * value - (weight.shape[0] + 1) * index :: $OWN must leave CSR fewer bytes than dense;
         equally many are not fewer.
     row-pointers-forgotten :: weight.numel() * value - 1 :: $OWN leaves out the row pointers, which zeros do not save.
-    row-pointers-forgotten :: weight.numel() * value :: $OWN leaves out the row pointers, which zeros do not save. $MORE
-    one-pointer-missing :: weight.numel() * value - weight.shape[0] * index - 1 :: $OWN counts one row pointer too few.
-    one-too-many :: weight.numel() * value - (weight.shape[0] + 1) * index - 1 - (value + index) :: $OWN is one too large: one
-        zero less is enough.
-value + index
-    coo :: value + 2 * index :: $OWN counts one index for each value; two are COO's.
 return stored, fewest
-    kept-not-zeros :: return stored, weight.numel() - fewest :: $OWN counts zeros, not the elements that may be kept.
-    share-not-a-number :: return stored, fewest / weight.numel() :: $SHARE
     not-a-whole-number :: return stored, weight.numel() - (spare + 1) / (value + index) :: $WHOLE
-    rounded-down :: return stored, int(weight.numel() - (spare + 1) / (value + index)) :: $OWN is rounded down: with that many
-        zeros CSR is not smaller yet.
-    row-pointers-forgotten :: return stored, weight.numel() * index / (value + index) :: $OWN leaves out the row pointers, which
-        zeros do not save. $MORE
-    two-thirds-always :: return stored, -(-2 * weight.numel() // 3) :: $OWN is two thirds whatever the dtypes: that is the limit
-        of float32 with int64 indices, and without the pointers.
-    zeros-of-this-matrix :: return stored, weight.numel() - kept :: $OWN asks what is needed, not how many zeros this matrix
-        has.
     missing-zeros :: return stored, fewest - (weight.numel() - kept) :: $LACKS
     missing-zeros :: return stored, max(0, fewest - (weight.numel() - kept)) :: $LACKS
 """,
     wrap=lambda answer: lambda weight, index: _two(answer, weight, index)[1],
     OWN=_OWN,
-    MORE=MORE,
-    SHARE=_SHARE,
     WHOLE=_WHOLE,
     LACKS=f"{_OWN} is how many zeros this matrix lacks. Give the number for any matrix of its shape and dtype.",
 )
 
 
-@exercise("csr-bytes", notebook="17_pruning")
+@exercise("csr-bytes", notebook="17_pruning", takes="weight, index_dtype", returns=(float, float))
 def judge_csr_bytes(answer: Callable[[Tensor, torch.dtype], Any]) -> None:
     """kept · (value + index) + (rows + 1) · index bytes, and the fewest zeros that make them fewer than the dense matrix's."""
     try:

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
@@ -220,7 +221,7 @@ start(net, masks)
 )
 
 
-@exercise("keep-the-mask", notebook="17_pruning")
+@exercise("keep-the-mask", notebook="17_pruning", takes="net, masks, optimizer, batches", returns=None)
 def judge_keep_the_mask(answer: Train) -> None:
     RUBRIC.expect(answer, {words: (words,) for words in _CASES}, explain=lambda *_: _explain(answer))
     for words in _CASES:

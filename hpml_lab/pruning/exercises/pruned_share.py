@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.pruning.exercises.pruned_nets import NETS
@@ -72,13 +73,10 @@ RUBRIC = Rubric(
     only-masks :: [t for name, t in net.state_dict().items() if name.endswith("_mask")] :: $MASKS
     only-masks :: [getattr(layer, "weight_mask", layer.weight) for layer in layers] :: Under a mask you count the zeros of the
         mask alone. A weight that the mask keeps can be 0 too: look at the weight.
-    counts-normalization :: [layer.weight for layer in net.modules() if hasattr(layer, "weight")] :: A layer of normalization
-        has a `weight`, too; only convolutions and Linear layers count.
     counts-other-layers :: [x.weight for x in net.modules() if getattr(getattr(x, "weight", None), "ndim", 0) > 1] :: nn.Conv2d
         and nn.Linear are not all layers with a matrix: an nn.Embedding or an nn.Conv1d has one, too. They do not count here.
     outer-layers-only :: [x.weight for x in net.children() if isinstance(x, nn.Conv2d | nn.Linear)] :: You see only the layers
         right below the net: not those in blocks, and nothing if the net is a layer itself.
-    linear-only :: [layer.weight for layer in layers if isinstance(layer, nn.Linear)] :: The convolutions have weights as well.
     pruned-layers-only :: [layer.weight for layer in layers if hasattr(layer, "weight_mask")] :: Layers without a mask have
         weights as well: they belong to the whole, and their zeros count.
 (int((tensor == 0).sum()), tensor.numel()) for tensor in tensors
@@ -88,18 +86,6 @@ RUBRIC = Rubric(
 return zeros / max(count, 1)
     mean-over-layers :: return sum(z / n for z, n in parts) / max(len(parts), 1) :: In a mean of the layers' shares a layer of
         10 weights counts as much as one of 10,000. Divide once.
-    pruned-layers-only :: return zeros / max(sum(n for z, n in parts if z), 1) :: Layers without zeros belong to the whole as
-        well.
-    share-that-stays :: return 1 - zeros / max(count, 1) :: That is the share that is not 0.
-    percent :: return 100 * zeros / max(count, 1) :: A share is between 0 and 1; yours is in percent.
-    number-not-share :: return zeros :: You return how many are 0; which share is that?
-    number-not-share :: return count - zeros :: You return how many are not 0. The share of zeros is asked for.
-    last-layer-only :: return parts[-1][0] / parts[-1][1] if parts else 0.0 :: You return the share of the last layer: is the
-        sum, or the `return`, inside the loop?
-    last-layer-only :: return parts[0][0] / parts[0][1] if parts else 0.0 :: You return the share of the first layer: is the
-        `return` inside the loop?
-    rounded :: return round(zeros / max(count, 1), 2) :: Return the share itself, not rounded.
-    rounded :: return int(zeros / max(count, 1)) :: Your share is an integer: `//` or int() cuts it off.
 error
     copies-a-masked-net :: deepcopy protocol :: torch cannot copy a net with masks: its `weight` is computed from weight_orig.
         To look at it, no copy is needed.
@@ -113,7 +99,7 @@ error
 )
 
 
-@exercise("pruned-share", notebook="17_pruning")
+@exercise("pruned-share", notebook="17_pruning", takes="net", returns=float)
 def judge_pruned_share(answer: Callable) -> None:
     """The zeros of all convolutions' and Linear layers' weights, over the number of these weights."""
     RUBRIC.expect(answer, {words: (words,) for words in NETS}, explain=lambda share, _: _explain(share))

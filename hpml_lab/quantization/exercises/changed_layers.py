@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
@@ -139,38 +140,26 @@ by_torchao(module)
     floats-listed :: hasattr(module, "weight") :: $FLOATS
     bfloat16-listed :: by_torchao(module) or any(x.dtype != torch.float32 for x in own(module)) :: $BFLOAT
     bfloat16-listed :: by_torchao(module) or dtype_of_weight(module) != torch.float32 :: $BFLOAT
-    containers-listed :: any(type(x).__module__.startswith("torchao.") for x in module.parameters()) :: parameters() goes into
-        the children, too, so you list what contains a quantized layer.
     only-some-kinds :: isinstance(module, nn.Linear) and by_torchao(module) :: $KINDS
-    one-class-of-tensor :: by_torchao(module) == "Int8Tensor" :: $CLASS
-    one-class-of-tensor :: "Int8Tensor" in by_torchao(module) :: $CLASS
-    one-class-of-tensor :: by_torchao(module) in ("Int8Tensor", "Float8Tensor") :: $CLASS
 by_torch(module)
     parts-listed :: "quantized" in type(module).__module__.split(".") :: A part of a quantized layer, such as its
         _packed_params, is not a layer.
-    misses-torch :: False :: $NO_TORCH
     only-some-kinds :: by_torch(module).endswith(".Linear") :: $KINDS
     only-some-kinds :: "dynamic" in by_torch(module) :: $KINDS
     only-some-kinds :: callable(getattr(module, "weight", None)) :: $KINDS
     fake-quantized-listed :: by_torch(module) or hasattr(module, "weight_fake_quant") :: $FAKE
-whole answer
-    every-module :: lambda model: [path for path, _ in model.named_modules()] :: You list every module.
-    finds-nothing :: lambda model: [] :: You find no quantized layer in any model. A torchao weight's dtype is still float32,
-        and a layer of torch's has no parameters: compare classes instead.
 """,
     wrap=_names_of,
     LAST=_LAST,
-    NO_TORCH=_NO_TORCH,
     NO_TORCHAO=_NO_TORCHAO,
     FLOATS=_FLOATS,
     BFLOAT=_BF16,
     KINDS=_KINDS,
     FAKE=_FAKE,
-    CLASS="You do not know all of torchao's classes of tensors. What do they have in common?",
 )
 
 
-@exercise("changed-layers", notebook="16_quantization")
+@exercise("changed-layers", notebook="16_quantization", takes="model", returns={str})
 def judge_changed_layers(answer: Callable) -> None:
     """The paths of all modules whose weights are quantized, in any order."""
     cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})

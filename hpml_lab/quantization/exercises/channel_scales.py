@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -31,53 +33,21 @@ RUBRIC = Rubric(
     """
 weight.movedim(axis, 0).flatten(1)
     axis-ignored :: weight.flatten(1) :: The channels are those of dimension `axis`, not always those of dimension 0.
-    axis-ignored :: weight.movedim(1, 0).flatten(1) :: Your channels are always those of dimension 1: use `axis`.
-    axis-ignored :: weight.movedim(-1, 0).flatten(1) :: Your channels are always those of the last dimension: use `axis`.
-    one-for-all :: weight.reshape(1, -1).expand(weight.shape[axis], -1) :: All your scales are alike: that is one scale for the
-        whole tensor. Each channel has a largest weight of its own.
     reshaped-not-moved :: weight.reshape(weight.shape[axis], -1) :: reshape keeps the order in memory, so your rows mix the
         channels unless axis is 0. Move that dimension to the front first, or reduce over all other dimensions.
-    wrong-axis :: weight.movedim(1 - axis % weight.ndim if axis % weight.ndim < 2 else 0, 0).flatten(1) :: $OTHER
 rows.abs().amax(1)
-    wrong-axis :: weight.abs().amax(axis) :: $OTHER
-    dimensions-left :: over(weight, [1 - axis % weight.ndim] if weight.ndim == 2 or axis % weight.ndim < 2 else [0]) :: $LEFT
-    dimensions-left :: weight.movedim(axis, 0).abs().amax(-1) :: $LEFT
     negative-axis :: over(weight, [d for d in range(weight.ndim) if d != axis]) :: axis = -1 is the last dimension. No number of
         range(weight.ndim) equals -1, so you have reduced over all of them.
-    keeps-dimensions :: weight.abs().amax([d for d in range(weight.ndim) if d != axis % weight.ndim], keepdim=True) :: Return
-        one dimension, (channels,): yours keeps the others, with one element each.
-    one-number :: weight.abs().amax() :: $ONE
-    one-number :: weight.abs().amax()[None] :: $ONE
     sign-ignored :: rows.amax(1) :: $SIGNS
     sign-ignored :: rows.amax(1).abs() :: $SIGNS
     sign-ignored :: -rows.amin(1) :: $SIGNS
     whole-range :: (rows.amax(1) - rows.amin(1)) / 2 :: max - min is the range of affine quantization. A symmetric range reaches
         as far on both sides of 0.
-    mean-instead-of-largest :: rows.abs().mean(1) :: The largest |w| has to fit into the grid, not the mean.
-    norm-instead-of-largest :: rows.norm(dim=1) :: The largest |w| has to fit into the grid: no norm.
 (2**bits - 1) / 2
     other-grid :: 2 ** (bits - 1) - 1 :: A grid that ends at ±(2^(bits-1) - 1) is another convention. The integers go from
         -2^(bits-1) to 2^(bits-1) - 1, and s = max|w| / ((q_max - q_min) / 2): 127.5 steps for 8 bits.
-    other-grid :: 2 ** (bits - 1) :: $GRID
-    not-halved :: 2**bits - 1 :: You divide by all steps of the grid; from 0 to max|w| there are half of them.
-    not-halved :: 2**bits :: 2^bits is the number of integers; from 0 to max|w| there are fewer steps.
-    bits-ignored :: 127.5 :: You have written 8 bits into the function: `bits` is an argument.
-    bits-ignored :: 127 :: You have written 8 bits into the function: `bits` is an argument.
-    not-divided :: 1 :: You return the largest |w|. The scale is the step between two integers.
-torch.where(scale == 0, torch.ones_like(scale), scale)
-    zeros-unguarded :: scale :: $ZEROS
-    zeros-unguarded :: scale.clamp(min=torch.finfo(torch.float32).eps) :: $ZEROS
-    zeros-unguarded :: scale.clamp(min=1e-8) :: $ZEROS
-return scale
-    inverted :: return 1 / scale :: The scale is the width of one step; its inverse is the steps in a unit.
-    keeps-dimensions :: return scale[:, None] :: Return one dimension: a scale for each channel.
 """,
-    OTHER="The largest weight along `axis` would lose that dimension. It is the one to keep: all the others go.",
-    LEFT="A convolution's channel has inputs, rows and columns. You reduce over one of these dimensions only.",
-    ONE="You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",
     SIGNS="The largest weight may be a negative one: take the largest absolute value.",
-    GRID=_GRID,
-    ZEROS=_ZEROS,
 )
 
 
@@ -89,7 +59,7 @@ def _with_zeros(weight: Tensor, channel: int) -> Tensor:
     return weight.index_fill(0, torch.tensor([channel]), 0.0)
 
 
-@exercise("channel-scales", notebook="16_quantization")
+@exercise("channel-scales", notebook="16_quantization", takes="weight, bits, axis", returns=like("weight"))
 def judge_channel_scales(answer: Callable) -> None:
     """s = max|w| / ((2^bits - 1) / 2) over everything but `axis`, and 1 for a channel of zeros."""
     cases = {

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -50,20 +52,8 @@ largest(w1, 0), largest(w2, 1)
         biases are not rounded to this grid.
     sign-ignored :: w1.amax(others(w1, 0)), w2.amax(others(w2, 1)) :: $RANGE The largest one may be negative.
     sign-ignored :: w1.amax(others(w1, 0)).abs(), w2.amax(others(w2, 1)).abs() :: $RANGE The largest one may be negative.
-    norm-instead-of-largest :: w1.square().sum(others(w1, 0)).sqrt(), w2.square().sum(others(w2, 1)).sqrt() :: $RANGE Yours is
-        the norm.
-    one-for-all :: w1.abs().amax().expand(len(w1)), w2.abs().amax().expand(len(w1)) :: All your factors are alike: you take one
-        range for each layer. Each channel has a range of its own.
 (r2 / r1).sqrt()
-    inverted :: (r1 / r2).sqrt() :: Channels with wide weights become narrower, not wider still: is it s or its inverse?
     no-root :: r2 / r1 :: With s = r₂/r₁ the two ranges change places. They should meet in the middle.
-    no-root :: r1 / r2 :: Neither the root nor the direction is right: set s r₁ = r₂ / s and solve.
-    first-only :: 1 / r1 :: All ranges of your first layer are 1, and the second layer has the whole spread.
-    second-only :: r2 :: All ranges of your second layer are 1, and the first layer has the whole spread.
-    range-taken-for-factor :: (r1 * r2).sqrt() :: √(r₁ r₂) is the range that both should have, not the factor.
-    powers-of-two :: torch.exp2((r2 / r1).sqrt().log2().round()) :: Your factors are rounded to powers of two, so the two ranges
-        meet only roughly. Take the exact ones.
-    nothing-changed :: torch.ones_like(r1) :: You return the layers as they were.
 torch.where((r1 > 0) & (r2 > 0), s, torch.ones_like(s))
     dead-channels :: s :: $DEAD
     dead-channels :: torch.where(r1 > 0, s, torch.ones_like(s)) :: $DEAD
@@ -73,22 +63,14 @@ torch.where((r1 > 0) & (r2 > 0), s, torch.ones_like(s))
     dead-channels :: torch.where((r1 > 0) & (r2 > 0), s, torch.zeros_like(s)) :: $DEAD
 b1 * s
     bias-forgotten :: b1 :: The bias is part of the channel: relu(s (w x + b)) = s relu(w x + b). Scale it.
-    bias-divided :: b1 / s :: The bias goes with the weights of its own layer: multiply it.
 w2 / along(w2, 1, s)
-    second-unchanged :: w2 :: $SECOND
-    second-multiplied :: w2 * along(w2, 1, s) :: $SECOND
     wrong-axis :: w2 / along(w2, 0, (r2 / r1).sqrt()) :: $COLUMNS
-return first, bias, second
-    bias-missing :: return first, second :: Return three tensors: the first weight, the first bias, the second weight.
 whole answer
     wrong-axis :: lambda w1, b1, w2: misread(w1, b1, w2, 1) :: $COLUMNS
     wrong-axis :: lambda w1, b1, w2: misread(w1, b1, w2, 0) :: $COLUMNS
-    only-the-factors :: lambda w1, b1, w2: (largest(w2, 1) / largest(w1, 0)).sqrt() :: You return the factors. Apply them, and
-        return first weight, first bias, second weight.
 """,
     RANGE="The range of a channel is its largest |weight|.",
     DEAD=_DEAD,
-    SECOND="What the first layer multiplies, the second divides by: only then the function is the same.",
     COLUMNS="A channel of the first layer is *read* by dimension 1 of the second weight; dimension 0 are its outputs.",
 )
 
@@ -113,7 +95,12 @@ def _dead(layers: Layers, first: int, second: int) -> Layers:
     return w1, b1, w2
 
 
-@exercise("cross-layer-equalization", notebook="16_quantization")
+@exercise(
+    "cross-layer-equalization",
+    notebook="16_quantization",
+    takes="w1, b1, w2",
+    returns=(like("w1", new=True), like("b1", new=True), like("w2", new=True)),
+)
 def judge_equalized(answer: Callable) -> None:
     """(s W₁, s b₁, W₂ / s), all new, with s = √(r₂ / r₁) for each channel, and 1 where a range is 0."""
     cases = {
@@ -121,6 +108,7 @@ def judge_equalized(answer: Callable) -> None:
         "two Linear layers, 3 -> 3 -> 3": _case(1, 3, (3,), (3, 3)),
         "two convolutions, 2 -> 3 -> 4 channels of 3 × 3": _case(2, 3, (2, 3, 3), (4, 3, 3, 3)),
         "two convolutions of 1 × 1 and 2 × 2": _case(3, 2, (3, 1, 1), (2, 2, 2, 2)),
+        "ranges that are equal already": (torch.eye(2), torch.ones(2), torch.tensor([[-1.0, 1.0]])),
         "one channel": _case(4, 1, (2,), (3, 1)),
         "small weights": tuple(1e-4 * part for part in _case(6, 3, (3,), (2, 3))),
         "a channel that nothing writes, and one that nothing reads": _dead(_case(5, 5, (3,), (2, 5)), 1, 3),

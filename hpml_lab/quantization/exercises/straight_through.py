@@ -4,7 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import tensor
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.quantization.lessons.affine import fake_quantize as packaged
 
@@ -57,23 +60,8 @@ VALUES = Rubric(
     right,
     """
 (kept - zero_point) * scale
-    unchanged :: x.detach() :: The values are levels, not those of x. Only the gradient acts as if nothing had been rounded.
-    returns-integers :: kept :: Those are the integers. Return the floats that they stand for.
-    zero-point-kept :: kept * scale :: On the way back, the zero point is subtracted before the scale multiplies.
-    not-scaled-back :: kept - zero_point :: On the way back, the scale multiplies.
     no-zero-point :: torch.round(v).clamp(quant_min, quant_max) * scale :: Your values know no zero point, so they are clamped
         at the wrong ends.
-q.clamp(quant_min, quant_max)
-    not-clamped :: q :: Values outside the range should become those of quant_min or quant_max.
-    always-8-bits :: q.clamp(-128, 127) :: Clamp to quant_min and quant_max, whatever they are.
-torch.round(v) + zero_point
-    not-rounded :: v + zero_point :: The values are rounded as well as clamped.
-    truncates :: torch.trunc(v) + zero_point :: You cut the fraction off; take the nearest integer.
-    truncates :: torch.floor(v) + zero_point :: You round down; take the nearest integer.
-    zero-point-before-rounding :: torch.round(v + zero_point) :: Add the zero point after the rounding: with an odd one, halves
-        go to the other neighbor.
-x.detach() * (1 / scale)
-    multiplies :: x.detach() * scale :: How many steps of the length `scale` is x from 0? Divide.
 """,
     wrap=_values_of,
 )
@@ -83,34 +71,15 @@ GRADIENTS = Rubric(
 (quant_min <= q) & (q <= quant_max)
     no-clip :: torch.ones_like(x) :: The gradient does not pass where x was clamped. There a small change of x changes nothing:
         0.
-    inverted-clip :: (q < quant_min) | (q > quant_max) :: Your gradient passes where x was clamped and is 0 where it was
-        rounded: the other way around.
     ends-left-out :: (quant_min < q) & (q < quant_max) :: Values that are rounded to quant_min or quant_max were not clamped:
         their gradient passes too.
-    ends-left-out :: (quant_min < q) & (q <= quant_max) :: Values that are rounded to quant_min were not clamped: their gradient
-        passes too.
-    ends-left-out :: (quant_min <= q) & (q < quant_max) :: Values that are rounded to quant_max were not clamped: their gradient
-        passes too.
-    one-sided-clip :: q <= quant_max :: $BOTH
-    one-sided-clip :: q >= quant_min :: $BOTH
     clip-before-rounding :: ((quant_min - zero_point) * scale <= x) & (x <= (quant_max - zero_point) * scale) :: $BEFORE
     clip-before-rounding :: ((quant_min - zero_point) * scale < x) & (x < (quant_max - zero_point) * scale) :: $BEFORE
-    clip-before-rounding :: (quant_min - zero_point - 0.5 <= v) & (v <= quant_max - zero_point + 0.5) :: Half a step beyond the
-        last level, the even integer decides whether x is clamped: compare the integers.
-    zero-point-before-rounding :: (quant_min <= torch.round(v + zero_point)) & (torch.round(v + zero_point) <= quant_max) ::
-        Where you decide what was clamped, add the zero point after the rounding, as in the values.
     clip-without-zero-point :: (quant_min <= torch.round(v)) & (torch.round(v) <= quant_max) :: You compare the integers without
         their zero point.
-    clip-without-scale :: (quant_min <= x) & (x <= quant_max) :: You compare x itself with quant_min and quant_max, which are
-        integers. Compare its integer.
-    clip-at-one :: x.abs() <= 1 :: You stop the gradient beyond -1 and 1, as for binary weights. The ends are quant_min and
-        quant_max.
 lambda g: g * within
     gradient-of-round :: lambda g: 0 * g :: The true derivative of round is 0. Nothing would be learned; pass it on as 1.
-    scaled :: lambda g: g * within * scale :: Your gradient is multiplied by the scale. Quantize and dequantize cancel: 1 /
-        scale · scale.
     scaled :: lambda g: g * within / scale :: Your gradient is divided by the scale. The way back multiplies by it again.
-    wrong-sign :: lambda g: -g * within :: Your gradient has the wrong sign.
     upstream-ignored :: lambda g: torch.ones_like(g) * within :: Your gradient does not depend on the one that arrives.
         `backward` multiplies that by its own factor.
 error
@@ -118,7 +87,6 @@ error
         `forward` after ctx: None for what is no tensor to be trained.
 """,
     wrap=_gradient_of,
-    BOTH="Your gradient is stopped at one end only: a value beyond either end was clamped.",
     BEFORE="Less than half a step beyond the last level, x is still rounded to it and not clamped: compare the integers.",
 )
 
@@ -152,13 +120,15 @@ def _cases() -> dict[str, tuple]:
     }
 
 
-@exercise("straight-through", notebook="16_quantization")
+@exercise("straight-through", notebook="16_quantization", takes="x, scale, zero_point, quant_min, quant_max", returns=tensor())
 def judge_straight_through(answer: Callable) -> None:
     """The values of fake quantization; the gradient that arrives where x is rounded to one of the integers, 0 where clamped."""
     values = {f"the values of {case}": given[:-1] for case, given in _cases().items()}
     gradients = {f"the gradient of {case}": given for case, given in _cases().items()}
     VALUES.expect(answer, values)
     GRADIENTS.expect(answer, gradients, explain=lambda *_: _explain(answer, gradients))
+    leaves = {case: (x.detach().clone().requires_grad_(), *rest) for case, (x, *rest) in values.items()}
+    expect_function(answer, packaged, leaves)  # all results before the first backward pass
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:

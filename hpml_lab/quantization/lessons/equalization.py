@@ -23,7 +23,7 @@ ROUNDS = 50
 
 
 def columns(first: nn.Module, second: nn.Module) -> torch.Tensor:
-    """The second layer's weights, seen as (outputs, channels of the first, weights that read one channel).
+    """The second layer's weights, seen as (outputs, channels of the first, inputs that hold one channel, …).
 
     A Linear layer behind a flattened convolution reads a channel with several columns: those of its pixels.
     """
@@ -37,12 +37,14 @@ def columns(first: nn.Module, second: nn.Module) -> torch.Tensor:
             f"A layer with {channels} outputs is not followed by one with {inputs} inputs.",
             "Name two layers that follow each other.",
         )
-    return second.weight.view(len(second.weight), channels, -1)
+    return second.weight.unflatten(1, (channels, -1))
 
 
 def ranges(first: nn.Module, second: nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
     """(r₁, r₂): the largest |weight| of each channel between two layers, in the first and in the second."""
-    return first.weight.detach().flatten(1).abs().amax(1), columns(first, second).detach().abs().amax((0, 2))
+    return first.weight.detach().flatten(1).abs().amax(1), columns(first, second).detach().abs().transpose(0, 1).flatten(
+        1
+    ).amax(1)
 
 
 @torch.no_grad()
@@ -58,7 +60,7 @@ def scale_channels(first: nn.Module, second: nn.Module, factors: torch.Tensor) -
     first.weight.mul_(factors.view(-1, *[1] * (first.weight.ndim - 1)))
     if first.bias is not None:
         first.bias.mul_(factors)
-    read.div_(factors.view(1, -1, 1))
+    read.div_(factors.view(1, -1, *[1] * (read.ndim - 2)))
 
 
 def equalizing_factors(first: nn.Module, second: nn.Module, powers_of_two: bool = False) -> torch.Tensor:

@@ -3,7 +3,8 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same
 
@@ -36,14 +37,9 @@ len(set(words))
     only-the-weights-are-sparse :: rows * dim :: The rows of both moments are written, too.
     forgets-dim :: 3 * rows :: In the sparse step you count rows; each has `dim` numbers.
     counts-indices :: 3 * rows * dim + rows :: The step reads the indices of the rows; it does not write them.
-    a-share-not-a-count :: rows / vocabulary :: That is a share of the rows; count the numbers that are written.
-    both-dense :: 3 * vocabulary * dim :: A sparse step writes only the rows of the words in the batch.
 return dense, sparse
-    forgets-the-moments :: return dense // 3, sparse // 3 :: Those are the weights alone. || Which tensors besides the weights
-        does Adam keep, and change in every step?
     forgets-the-weights :: return 2 * dense // 3, 2 * sparse // 3 :: Those are two tensors; the weights and both moments are
         three.
-    rows-not-numbers :: return dense // dim, sparse // dim :: Those are rows; each has `dim` numbers.
     swapped :: return sparse, dense :: Both are right, but dense comes first.
     counts-the-gradient :: return 4 * dense // 3, 4 * sparse // 3 :: The step reads the gradient; it writes to three tensors.
     bytes-not-numbers :: return 4 * dense, 4 * sparse :: Those are bytes; a number of float32 has four.
@@ -55,7 +51,7 @@ whole answer
 CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3), ([12, 2, 52], 100_003, 211))
 
 
-@exercise("cost-of-a-sparse-step", notebook="06_race")
+@exercise("cost-of-a-sparse-step", notebook="06_race", takes="words, vocabulary, dim", returns=(int, int))
 def judge_cost_of_a_sparse_step(answer: Count) -> None:
     given = answer(*copy.deepcopy(CASES[0]))
     if given is not None and (not hasattr(given, "__len__") or len(given) != 2):

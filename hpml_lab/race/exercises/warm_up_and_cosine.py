@@ -60,9 +60,6 @@ peak * (1 + math.cos(math.pi * fraction)) / 2
     stays-at-peak :: peak :: After the climb your rate stays at the peak: where is the wave?
     peak-forgotten :: (1 + math.cos(math.pi * fraction)) / 2 :: Your wave falls from 1 for every peak: where is `peak` in it?
 whole answer
-    peak-forgotten :: lambda t, T, peak: right(t, T, 1.0) :: The highest rate is 1 for every peak: where is `peak`?
-    no-warm-up :: lambda t, T, peak: peak * (1 + math.cos(math.pi * t / T)) / 2 :: The rate falls from the first step on: where
-        are the first T // 10 steps?
     wave-during-the-climb :: lambda t, T, peak: min(1, (t + 1) / (T // 10)) * peak * (1 + math.cos(math.pi * t / T)) / 2 :: Your
         wave begins at step 0, and lowers the climb: the two come one after the other, and are not multiplied.
 """,
@@ -70,7 +67,7 @@ whole answer
 )
 
 
-@exercise("warm-up-and-cosine", notebook="06_race")
+@exercise("warm-up-and-cosine", notebook="06_race", takes="t, T, peak", returns=float)
 def judge_warm_up_and_cosine(answer: Callable[[int, int, float], float]) -> None:
     cases = [(t, T, peak) for T, peak in ((100, 0.1), (57, 3.0)) for t in range(T)]
     RUBRIC.expect(answer, {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for t, T, peak in cases})

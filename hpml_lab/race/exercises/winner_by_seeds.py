@@ -6,8 +6,9 @@ from itertools import product
 from math import inf, isnan, nan
 from typing import Any, NamedTuple
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 
@@ -77,7 +78,7 @@ undecided :: [0.10] * 19 + [0.50], [0.40] * 20
 """)
 
 
-@exercise("winner-by-seeds", notebook="06_race")
+@exercise("winner-by-seeds", notebook="06_race", takes="a, b", returns=str)
 def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
     handed = [(list(case.a), list(case.b)) for case in CASES]
     verdicts = [_verdict(answer(*losses), case) for losses, case in zip(handed, CASES, strict=True)]

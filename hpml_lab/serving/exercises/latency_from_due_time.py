@@ -6,7 +6,8 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same, shown
 
@@ -216,17 +217,12 @@ error
     share-in-percent :: Quantiles must be in :: $SHARE
     share-in-percent :: quantile() q must be in :: $SHARE
 """,
-    RANK=RANK,
-    WAITS=_WAITS,
-    LESS=f"You take share % of n − 1, as for an interpolation, and round it. {RANK}",
-    PERCENT="`share` is in percent, 0 to 100; you use it as a share from 0 to 1.",
-    SHARE="`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1.",
 )
 _SPACED = [10.0 * i for i in range(20)]
 _STALL = [1.0] * 5 + [100.0] + [1.0] * 14
 
 
-@exercise("latency-from-due-time", notebook="20_serving")
+@exercise("latency-from-due-time", notebook="20_serving", takes="due, service, share", returns=(float, float))
 def judge_latency_from_due_time(answer: Callable) -> None:
     """Nearest-rank percentiles of done − sent and done − due, with sent = max(due, done before)."""
     uneven = [0.0, 1.0, 2.0, 9.0, 10.0, 30.0, 31.0], [4.0, 2.0, 6.0, 1.0, 3.0, 5.0, 2.0]

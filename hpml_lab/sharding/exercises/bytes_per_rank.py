@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
 
@@ -27,31 +28,16 @@ def copy_kept(parameters: int, ranks: int, stage: int) -> list[float]:
     return [weights, gradients, state * 2 / 3 + 4 * parameters]
 
 
-def scaled(factor: float) -> Callable[..., list[float]]:
-    return lambda *given: [factor * kept for kept in right(*given)]
-
-
 RUBRIC = Rubric(
     right,
     """
 2, 2, 12
     eight-bytes-of-state :: 2, 2, 8 :: The optimizer's state has more than 8 bytes for each parameter. It is three float32
         numbers: two moments, and the copy of the parameters, which it updates.
-    moments-forgotten :: 2, 2, 4 :: Adam keeps two float32 moments for each parameter, next to the float32 copy.
-    one-moment :: 2, 2, 6 :: Moments and copy are float32: 4 bytes each, three numbers for each parameter.
-    float32-sizes :: 4, 4, 8 :: These are the sizes of training in float32. Here parameters and gradients have 16 bits.
-    all-in-float32 :: 4, 4, 12 :: Parameters and gradients are in 16 bits; only the optimizer works in float32.
-    float32-gradients :: 2, 4, 12 :: The gradients are in 16 bits here, as the parameters that they belong to.
-    float32-parameters :: 4, 2, 12 :: The parameters that compute are in 16 bits; their float32 copy is the optimizer's.
-    copy-with-the-parameters :: 6, 2, 8 :: The float32 copy belongs to the optimizer's state and is partitioned with it, from
-        stage 1 on.
-    numbers-not-bytes :: 1, 1, 3 :: You count numbers. A number in 16 bits has 2 bytes, one in float32 has 4.
 3, 2, 1
     never-shared :: 4, 4, 4 :: At stage 0 nothing is sharded. What does each further stage shard?
     everything-shared :: 0, 0, 0 :: Only stage 3 shards everything. Which part does each stage add?
     all-or-nothing :: 1, 1, 1 :: Stages 1 and 2 shard only a part: first the state, then also the gradients.
-    stage-too-high :: 2, 1, 0 :: Your stages are one too far: stage 0 shards nothing, stage 1 the state alone.
-    stage-too-low :: 4, 3, 2 :: Your stages lag by one: stage 1 shards the optimizer's state already.
     wrong-order :: 1, 2, 3 :: $ORDER
     wrong-order :: 3, 1, 2 :: $ORDER
     wrong-order :: 2, 3, 1 :: $ORDER
@@ -66,31 +52,14 @@ stage >= first
     one-kind-each :: stage == first :: The stages build on each other: stage 2 shards the state as well, stage 3 all three.
 whole answer
     copy-never-shared :: copy_kept :: From stage 1 on a rank updates only its share, so it needs the copy of its share only.
-    all-ranks-together :: lambda n, ranks, stage: right(n * ranks, ranks, stage) :: This is what all ranks keep together. What
-        does one rank keep?
-    the-example :: lambda n, ranks, stage: right(1000, 4, stage) :: These are the numbers of the example; other models and
-        other ranks have others.
-    bytes-per-parameter :: lambda n, ranks, stage: right(1, ranks, stage) :: These are bytes per parameter. Multiply by the
-        number of parameters.
-    bits :: scaled(8) :: These are bits; a byte has 8 of them.
-    wrong-unit :: scaled(1e-3) :: $UNIT
-    wrong-unit :: scaled(2**-10) :: $UNIT
-    wrong-unit :: scaled(1e-6) :: $UNIT
-    wrong-unit :: scaled(2**-20) :: $UNIT
-    wrong-unit :: scaled(1e-9) :: $UNIT
-    wrong-unit :: scaled(2**-30) :: $UNIT
     saved-not-kept :: lambda n, ranks, stage: [a - b for a, b in zip(right(n, ranks, 0), right(n, ranks, stage))] :: This is
         how many bytes the stage saves. Return how many a rank still keeps.
-    one-rank-too-many :: lambda n, ranks, stage: right(n, ranks + 1, stage) :: N ranks share: divide by N itself.
-    wrong-order-of-the-answer :: lambda *given: right(*given)[::-1] :: Return the bytes of the parameters first, then of the
-        gradients, then of the optimizer's state.
 """,
     ORDER="First the optimizer's state, the largest part, is partitioned; then the gradients; and last the parameters.",
-    UNIT="Return bytes: the number of parameters times the bytes that each of them needs, in no other unit.",
 )
 
 
-@exercise("bytes-per-rank", notebook="14_sharding")
+@exercise("bytes-per-rank", notebook="14_sharding", takes="parameters, ranks, stage", returns=(float, float, float))
 def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
     """2n, 2n and 12n bytes: divided by the ranks are the state from stage 1 on, the gradients from 2, the parameters at 3."""
 
@@ -105,7 +74,7 @@ def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
             raise Mistake("not-three-numbers", f"Return three numbers; yours are {shown(given)}.")
         return given
 
-    RUBRIC.expect(three, CASES, explain=_explain)
+    RUBRIC.expect(three, CASES, but=("mixed",), explain=_explain)
 
 
 def _explain(_: Callable, judged: list[Judged]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import plain
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.sharding.lessons.recovery import fingerprint, snapshot_bytes
@@ -30,7 +31,7 @@ FORGOTTEN = {
 }
 
 
-@exercise("complete-snapshot", notebook="14_sharding")
+@exercise("complete-snapshot", notebook="14_sharding", takes="run", returns={str: object})
 def judge_complete_snapshot(answer: Callable) -> None:
     """A dictionary from which a new run continues bitwise identical, also at the start and at the end of an epoch."""
     for before in (BEFORE, BATCHES, 1):

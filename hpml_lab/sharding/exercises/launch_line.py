@@ -11,7 +11,8 @@ from typing import Any
 
 from torch.distributed.run import get_args_parser
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 
 NOTEBOOK = "14_sharding"
 NODES, GPUS, SCRIPT = 2, 4, "train.py"
@@ -19,7 +20,7 @@ HOSTS = ("node17", "gpu-a.cluster")
 NODE_RANK_HINT = "Give it --node-rank, or let the nodes find out by --rdzv-backend c10d."
 
 
-@exercise("launch-line", notebook=NOTEBOOK)
+@exercise("launch-line", notebook=NOTEBOOK, takes="node, first_host", returns=str)
 def judge_launch_line(answer: Callable) -> None:
     """Both nodes start 4 of 8 ranks, and meet at one port of the first host."""
     for host in HOSTS:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, shown
 from hpml_lab.core.system.errors import LabError
@@ -36,32 +37,17 @@ min(stages - 1 - stage, micro_batches)
         backward pass: it keeps the activations of one micro-batch more than it must.
     counted-from-the-wrong-end :: min(stage, micro_batches) :: You have the stages in reverse. The first one runs ahead the
         most: its first gradient has the longest way back.
-    all-stages-alike :: min(stages - 1, micro_batches) :: Your stages all run ahead as far as the first. The last one can
-        start a backward pass right after each forward pass.
     not-ahead :: 0 :: The backward pass of micro-batch 0 needs a gradient from the next stage, which has not begun: run ahead.
-for i in range(micro_batches):
-    no-drain :: for i in range(micro_batches - ahead): :: The last forward pass is not the end. The micro-batches that are still
-        under way need their backward passes, too.
-    backward-in-reverse :: for i in reversed(range(micro_batches)): :: The gradients arrive in the order of the micro-batches,
-        not in reverse: micro-batch 0 comes back first.
-("F", i + ahead)
-    forward-numbered-anew :: ("F", i) :: After its first forward passes a stage goes on with the next micro-batch, and not again
-        with 0.
-("B", i)
-    backward-of-the-newest :: ("B", min(i + ahead, micro_batches - 1)) :: The backward pass is not that of the micro-batch which
-        has just gone forward, but of the oldest one that is still under way.
 whole answer
     gpipe :: lambda stage, stages, m: right(0, m + 1, m) :: This is GPipe: all forward passes first. 1F1B starts
         a backward pass as soon as its gradient is there.
     backward-first :: lambda stage, stages, m: sorted(right(stage, stages, m)) :: A backward pass needs the forward pass of the
         same micro-batch first.
-    letters-and-numbers-exchanged :: lambda *given: [task[::-1] for task in right(*given)] :: Write the letter first, then the
-        number of the micro-batch: ("F", 0).
 """,
 )
 
 
-@exercise("one-f-one-b", notebook="14_sharding")
+@exercise("one-f-one-b", notebook="14_sharding", takes="stage, stages, micro_batches", returns=[(str, int)])
 def judge_one_f_one_b(answer: Callable[[int, int, int], Any]) -> None:
     """As many forward passes as stages follow, then forward and backward in turns, then the backward passes that are left."""
 
@@ -75,7 +61,7 @@ def judge_one_f_one_b(answer: Callable[[int, int, int], Any]) -> None:
             raise Mistake("not-tasks", f'Return a list of tasks such as ("F", 0); yours is {shown(given)}.')
         return [tuple(map(plain, pair)) for pair in pairs]
 
-    RUBRIC.expect(tasks, CASES, explain=_explain)
+    RUBRIC.expect(tasks, CASES, but=("mixed",), explain=_explain)
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:

@@ -5,7 +5,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import plain
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.sharding.tools.deepspeed_config import Hyperparameters, WrongType, meaning_of
@@ -45,7 +46,7 @@ NEVER = 1e6  # no gradient of the plain loop has such a norm
 BATCH, RATE, BETAS, EPS, DECAY = 64, 1e-3, (0.8, 0.999), 1e-8, 1e-4
 
 
-@exercise("same-as-plain", notebook=NOTEBOOK)
+@exercise("same-as-plain", notebook=NOTEBOOK, returns=object)
 def judge_same_as_plain(answer: Any) -> None:
     """The JSON means: 64 samples over both ranks, torch.optim.Adam with L2, no clipping, the constant rate 0.001, float32."""
     if not isinstance(answer, Mapping | str):

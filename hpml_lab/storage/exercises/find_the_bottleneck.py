@@ -7,7 +7,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import plain, same
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.storage.lessons import slow_pictures
@@ -17,7 +18,7 @@ NOTEBOOK = "09_storage"
 COUNT, EPOCHS = 70, 5  # more samples than the store has different pictures
 
 
-@exercise("find-the-bottleneck", notebook=NOTEBOOK)
+@exercise("find-the-bottleneck", notebook=NOTEBOOK, takes="store", returns=object)
 def judge_find_the_bottleneck(answer: Callable) -> None:
     """The table is parsed once per data set; each picture is read when its sample is asked for, and augmented anew."""
     stores = [PictureStore(COUNT, side=6, seed=seed) for seed in (0, 1)]
@@ -98,6 +99,8 @@ def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
         raise Mistake("swapped", f"dataset[{index}] is (image, label), in this order.")
     if isinstance(image, bytes):
         raise Mistake("not-decoded", f"The image of dataset[{index}] is still bytes: decode and augment it.")
+    if isinstance(label, torch.Tensor):
+        raise Mistake("wrong-type", f"The label of dataset[{index}] is a plain number; yours is a tensor.")
     return image, label
 
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -36,50 +38,26 @@ RUBRIC = Rubric(
 p / width
     no-width :: p :: A probability is no density: the same probability in a bin half as wide is a density twice as large.
     times-the-width :: p * width :: You multiply by the width: density × width = probability.
-    width-inverted :: width / p :: Your fraction is upside down: density = probability / width.
 edges.diff()[k]
     mean-width :: edges.diff().mean() :: Bins may have different widths: divide by that of the target's own bin, not by the mean
         width.
-    whole-width :: edges[-1] - edges[0] :: You divide by the distance of the outermost edges; divide by the width of the
-        target's own bin.
-    width-of-the-bin-before :: edges.diff()[k - 1] :: Probability and width come from different bins: yours is the width of the
-        bin before.
-    width-of-the-first-bin :: edges[1] - edges[0] :: You divide by the width of the first bin; divide by that of the target's
-        own bin.
 torch.bucketize(targets, edges, right=True) - 1
     edge-in-the-left-bin :: torch.where(targets == edges[0], 0, torch.bucketize(targets, edges) - 1) :: $EDGE
-    edge-in-the-left-bin :: torch.bucketize(targets, edges) - 1 :: $EDGE And the first edge is in bin 0.
-    equal-widths-assumed :: ((targets - edges[0]) / (edges[-1] - edges[0]) * (last + 1)).floor().long() :: You compute the bin
-        as if all had the same width. Look for it among the edges: torch.bucketize, searchsorted.
     nearest-center :: nearest_bins(targets, edges) :: You take the bin whose center is nearest. Next to a narrow bin, another
         one may hold the target.
 torch.where(targets == edges[-1], last, k)
     last-edge-missed :: k :: $LAST
 density.log()
-    log2 :: density.log2() :: Nats need the natural logarithm, not one of base 2.
-    log10 :: density.log10() :: Your logarithm has base 10; nats need the natural one.
     finite-log-of-0 :: (density + 1e-8).log() :: $TINY
 found.masked_fill(outside, -torch.inf)
     outside-in-the-outermost-bins :: found :: Outside the edges the density is 0, and its logarithm −inf. bucketize over the
         inner edges, or clamp, takes the outermost bins there by itself.
-    outside-0 :: found.masked_fill(outside, 0.0) :: $OUTSIDE Yours is 0, a density of 1.
-    outside-dropped :: found[~outside] :: $OUTSIDE You leave such targets out, which makes any model look better.
 probabilities.gather
-    softmax-again :: probabilities.softmax(1).gather :: No softmax is needed: the probabilities are probabilities already, each
-        row sums to 1.
     first-row-for-all :: probabilities[:1].expand_as(probabilities).gather :: You use the first row of probabilities for all
         targets; row i belongs to target i.
-return found
-    negative :: return -found :: The log-density is asked for; its negative is the loss.
-    mean :: return found.mean() :: You return one number, the mean; one log-density for each target is asked for.
-    sum :: return found.sum() :: You return one number, the sum; one log-density for each target is asked for.
-whole answer
-    not-a-logarithm :: lambda *given: right(*given).exp() :: These are densities; their natural logarithm is asked for.
 error
     bin-index-out-of-range :: out of bounds :: $RANGE
     bin-index-out-of-range :: out of range :: $RANGE
-    raises-for-0 :: math domain :: $RAISES
-    raises-for-0 :: expected a positive :: $RAISES
 only in cases
     edge-in-the-left-bin :: targets on inner edges :: $EDGE
     first-edge-missed :: a target on the first edge :: Only targets on the first edge are wrong: they are in bin 0.
@@ -98,8 +76,6 @@ only in cases
     OUTSIDE="Outside the edges the density is 0, and its logarithm −inf.",
     RANGE="An index of yours is not that of a bin. K + 1 edges make K bins, 0 to K − 1; and a target may lie outside or on the "
     "last.",
-    RAISES="math.log(0) raises an error. A probability may be 0, and the density is 0 outside the edges: the answer there is "
-    "−inf.",
 )
 # What a small constant, added everywhere or set instead of −inf, spoils together.
 _OF_A_CONSTANT = {"wrong-width", "finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
@@ -121,7 +97,7 @@ def _rare() -> tuple:
 _UNEVEN = [-1.0, 0.0, 0.25, 1.0, 4.0]
 
 
-@exercise("density-in-a-bin", notebook="18_targets")
+@exercise("density-in-a-bin", notebook="18_targets", takes="probabilities, targets, edges", returns=like("targets"))
 def judge_density_in_a_bin(answer: Callable) -> None:
     """log(p_k / (e_{k+1} − e_k)) for the bin k that holds the target; −inf outside and where p_k is 0."""
     cases = {
@@ -139,7 +115,7 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "narrow bins": _case([0.0, 5e-4, 1e-3], [7e-4, 2e-4, 6e-4]),
         "float32": _case([0.0, 0.1, 0.7, 2.0], [0.05, 0.5, 1.9, 0.3], dtype=torch.float32),
     }
-    RUBRIC.expect(answer, cases, tolerance=1e-5, explain=_explain)
+    RUBRIC.expect(answer, cases, tolerance=1e-5, but=("probabilities",), explain=_explain)
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_autograd
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.core.timing.counting import operators
@@ -60,35 +62,6 @@ summed(index, rows, vocabulary)
     mean-over-repeats :: summed(index, rows, vocabulary) / counted(index, rows, vocabulary).clamp(min=1) :: $MEAN
     mean-over-repeats :: summed(index, rows, vocabulary) / counted(index, rows, vocabulary) :: $MEAN And rows that were never
         looked up become nan: their gradient is 0.
-    counts-not-gradients :: counted(index, rows, vocabulary) :: You count how often each row was looked up; add up the
-        gradients instead.
-    rows-by-position :: torch.cat([rows, rows.new_zeros(vocabulary, rows.shape[-1])])[:vocabulary] :: You put the i-th gradient
-        into row i. It belongs into row ids[i]: the ids say which row was read.
-    rows-by-rank :: summed(index.unique(return_inverse=True)[1], rows, vocabulary) :: You put the gradients into rows 0, 1, 2, …
-        in the order of the ids that occur. Row 7 is row 7, also where rows 0 to 6 were not looked up.
-grad_output.reshape(-1, grad_output.shape[-1])
-    flattened-in-another-order :: grad_output.reshape(grad_output.shape[-1], -1).T :: $ORDER
-ids.flatten()
-    flattened-in-another-order :: (ids.mT if ids.ndim > 1 else ids).flatten() :: $ORDER
-return table
-    divided-by-the-batch :: return table / max(ids.numel(), 1) :: $BATCH
-    divided-by-the-batch :: return table / ids.numel() :: $BATCH
-    divided-by-the-batch :: return table / max(len(ids), 1) :: $BATCH
-    wrong-sign :: return -table :: Your gradient has the wrong sign: the optimizer subtracts it, not the backward pass.
-    transposed :: return table.T :: Your table is transposed: a row for each word, (vocabulary, d).
-    only-seen-rows :: return table[index.unique()] :: You return the rows that were looked up. The table has all rows; the
-        gradient of the others is 0.
-    table-ends-early :: return table[: max(index.tolist(), default=-1) + 1] :: Your table ends with the largest id that occurs;
-        it has `vocabulary` rows.
-    summed-over-the-width :: return table.sum(1) :: You sum over the last dimension; each of the d numbers of a row has a
-        gradient of its own.
-    looked-up-again :: return table[ids.long()] :: You return a row for each id, (…, d), as the forward pass does; the gradient
-        has the shape of the table.
-padding_idx is not None
-    padding-ignored :: False :: The row padding_idx is never trained: its gradient is 0, whatever grad_output holds there.
-    padding-0-missed :: padding_idx :: padding_idx may be 0, and `if padding_idx:` is False for it. Ask whether it is None.
-= None
-    row-0-always-padding :: = 0 :: Row 0 is a row as others are, unless padding_idx says that it is padding.
 whole answer
     first-sequence-only :: lambda ids, grad, *more: right(*((ids[0], grad[0]) if ids.ndim > 1 else (ids, grad)), *more) :: Where
         ids has several dimensions, you use only its first row.
@@ -99,23 +72,15 @@ error
     another-dtype :: expected scalar type :: $DTYPE
     several-dimensions :: supposed to be a vector :: $FLATTEN
     several-dimensions :: same number of dimensions as :: $FLATTEN
-    int64-only :: dtype int64 :: $LONG
-    int64-only :: index tensor of type LongTensor :: $LONG
 """,
     wrap=dense,
     LAST=(
         "The gradients of an id that is repeated add up. `table[ids] += …` leaves only one of them: it adds to each row once."
     ),
     MEAN="A row that was looked up k times gets the sum of its k gradients; you divide by k.",
-    BATCH=(
-        "The division by the batch is in grad_output already: divided once more, all gradients are too small by the same "
-        "factor."
-    ),
-    ORDER="Each row of grad_output belongs to an id, in this order: flatten both over all dimensions but the last.",
     DTYPE="The table of gradients needs the dtype of grad_output: grad_output.new_zeros(…).",
     FLATTEN="ids may have any number of dimensions, grad_output one more: flatten both alike, ids to (n,), grad_output to "
     "(n, d).",
-    LONG="Your way needs ids in int64, and they may come in int32: ids.long() first.",
 )
 
 
@@ -130,7 +95,9 @@ def _scaled(factor: float, case: tuple) -> tuple:
     return ids, factor * grad, *more
 
 
-@exercise("embedding-backward", notebook="18_targets")
+@exercise(
+    "embedding-backward", notebook="18_targets", takes="ids, grad_output, vocabulary, padding_idx", returns=like("grad_output")
+)
 def judge_embedding_backward(answer: Callable) -> None:
     """zeros(V, d).index_add(0, ids, grad_output), and 0 in the row padding_idx."""
     cases = {

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -39,52 +41,18 @@ RUBRIC = Rubric(
     right,
     """
 (log_pi + log_n).logsumexp(1)
-    sum-of-logs :: (log_pi + log_n).sum(1) :: A mixture adds densities: the sum is inside the logarithm. To add logarithms
-        multiplies the densities.
-    mean-of-logs :: (log_pi + log_n).mean(1) :: You average logarithms; the sum of densities is inside the logarithm.
     weights-outside-the-log :: (log_pi.exp() * log_n).sum(1) :: You average the logarithms of the densities with the weights.
         The mixture is the logarithm of their average.
-    largest-only :: (log_pi + log_n).amax(1) :: You take the largest component; the others contribute as well.
-    largest-only :: log_n.amax(1) :: You take the largest density; the others contribute as well.
-    largest-only :: log_n.gather(1, log_pi.argmax(1, keepdim=True))[:, 0] :: You take the component with the largest weight; the
-        others contribute as well.
-    mean-over-components :: (log_pi + log_n).logsumexp(1) - math.log(mu.shape[1]) :: You average over the components. The
-        weights already sum to 1: add.
-    wrong-axis :: (log_pi + log_n).logsumexp(0) :: You sum over the samples; each sample has K components, on axis 1.
-    not-combined :: log_pi + log_n :: You return a number for each component; the mixture is one density per sample.
     maximum-not-added :: (log_pi + log_n - (log_pi + log_n).amax(1, keepdim=True)).logsumexp(1) :: You subtract the largest
         exponent before exp, and do not add it to the logarithm.
-return found
-    not-a-logarithm :: return found.exp() :: The logarithm of the density is asked for, not the density.
-    negative :: return -found :: You return the loss. The log-likelihood has the other sign.
-    keeps-the-axis :: return found[:, None] :: Your result has the shape (N, 1), not (N,).
-    averaged :: return found.mean() :: You return the mean; return one number for each sample.
-    averaged :: return -found.mean() :: You return the loss; return one number per sample.
-    averaged :: return found.sum() :: You return the sum; return one number for each sample.
 log_softmax(logits, 1)
-    no-weights :: torch.zeros_like(logits) :: Each component has its weight π_k.
     softmax-on-the-wrong-axis :: log_softmax(logits, 0) :: Your weights sum to 1 over the samples; they should over the
         components of each sample.
     weights-not-in-logs :: log_softmax(logits, 1).exp() :: You add π itself to log N. Inside the exponential a factor π becomes
         log π.
     logits-not-normalized :: logits :: Logits are not log π: the weights have to sum to 1 first.
--(z**2) / 2
-    no-half :: -(z**2) :: The exponent of a Gaussian has a factor ½.
-    sigma-not-squared :: -(z**2) * sigma / 2 :: In the exponent you divide by σ, not by σ².
-    not-divided :: -((z * sigma) ** 2) / 2 :: The exponent does not know how wide the component is.
-    wrong-sign :: z**2 / 2 :: Your density grows with the distance from μ.
-    denominator-2-sigma :: -(z**2) / 4 :: The exponent of a Gaussian is −(t − μ)² / (2σ²): yours has (2σ)² below the line.
 - sigma.log()
     no-width :: - 0 * sigma :: $WIDTH
-    wrong-sign-of-the-width :: + sigma.log() :: $WIDTH
-    half-the-width :: - sigma.log() / 2 :: You subtract ½ log σ, as if σ were a variance; it is a width.
-    twice-the-width :: - 2 * sigma.log() :: You subtract log σ²: under the root of 2πσ² only σ is left.
-    width-not-in-logs :: - sigma :: $WIDTH
-- HALF_LOG
-    no-constant :: - 0 :: A Gaussian has a constant factor: compare with the logarithm of 1/√(2π).
-    constant-without-the-root :: - 2 * HALF_LOG :: You subtract log 2π; it is under a root: half of it.
-t[:, None]
-    targets-in-the-wrong-place :: t :: $BROADCAST
 whole answer
     variance-for-sigma :: lambda logits, mu, sigma, t: right(logits, mu, sigma.sqrt(), t) :: You use the width σ as if it were
         the variance σ².
@@ -92,13 +60,8 @@ whole answer
         torch.distributions.Normal is σ.
     mean-of-parameters :: averaged :: You average the means and the widths, and take one Gaussian: the mixture has several
         peaks.
-error
-    targets-in-the-wrong-place :: must match the size :: $BROADCAST
-    targets-in-the-wrong-place :: could not be broadcast :: $BROADCAST
-    targets-in-the-wrong-place :: not broadcastable :: $BROADCAST
 """,
     WIDTH="A narrow Gaussian is high: 1/σ stands before its exponential. What is its logarithm?",
-    BROADCAST="t has shape (N,) and μ (N, K): broadcasting aligns t with the components. Give t a second axis: t[:, None].",
 )
 
 
@@ -109,7 +72,7 @@ def _case(seed: int, samples: int, components: int, dtype: torch.dtype = torch.f
     return tuple(part.to(dtype) for part in (logits, mu, width.abs() / 2 + 0.4, t))
 
 
-@exercise("mixture-log-likelihood", notebook="18_targets")
+@exercise("mixture-log-likelihood", notebook="18_targets", takes="logits, mu, sigma, t", returns=like("t"))
 def judge_mixture_log_likelihood(answer: Callable) -> None:
     """log Σ_k π_k N(t; μ_k, σ_k²) of each sample, by log-sum-exp: finite wherever the logarithm is."""
     cases = {
@@ -258,4 +221,4 @@ def _judge_rare(answer: Callable) -> None:
         if not _two(answer, given)[0].isfinite().all():
             hint = "A softmax does not change if all logits grow alike, but exp() of a large one is inf: take log_softmax."
             raise Mistake("logits-overflow", f"For logits near {size:g}, in {dtype}, your result is not finite. {hint}")
-        expect_function(answer, right, {f"logits near {size:g}": given}, tolerance=1e-4)  # logits have few digits left
+        expect_function(answer, right, {f"logits near {size:g}": given}, tolerance=1e-4, but=("large",))  # few digits left

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
@@ -15,14 +17,6 @@ def right(targets: Tensor, bins: int) -> Tensor:
     shares = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
     edges = torch.quantile(targets, shares.to(targets))
     edges = edges.unique()
-    return edges
-
-
-def nudged(edges: Tensor) -> Tensor:
-    """Repeated edges moved apart by a little."""
-    edges = edges.clone()
-    for k in range(1, len(edges)):
-        edges[k] = max(edges[k], edges[k - 1] + 1e-4)
     return edges
 
 
@@ -46,8 +40,6 @@ RUBRIC = Rubric(
 torch.quantile(targets, shares.to(targets))
     ties-removed-too-early :: torch.quantile(targets.unique(), shares.to(targets)) :: A value that occurs often counts often:
         quantiles are those of all targets, the repeated ones too; only the edges are made unique.
-    equal-widths :: torch.lerp(*targets.aminmax(), shares.to(targets)) :: Your bins have equal widths. With quantiles they hold
-        equal shares of the targets, and their widths differ.
     not-sorted :: targets[(shares * (len(targets) - 1)).long()] :: Your edges are targets in the order in which they came: sort
         them first.
     no-interpolation :: torch.quantile(targets, shares.to(targets), interpolation="lower") :: $BETWEEN
@@ -55,29 +47,9 @@ torch.quantile(targets, shares.to(targets))
     no-interpolation :: torch.quantile(targets, shares.to(targets), interpolation="nearest") :: $BETWEEN
     no-interpolation :: torch.quantile(targets, shares.to(targets), interpolation="midpoint") :: $BETWEEN
     no-interpolation :: targets.sort().values[(shares * len(targets)).long().clamp(max=len(targets) - 1)] :: $BETWEEN
-torch.linspace(0, 1, bins + 1, dtype=torch.float64)
-    one-edge-too-few :: torch.linspace(0, 1, max(bins, 2), dtype=torch.float64) :: K bins have K + 1 edges, at the shares 0,
-        1/K, 2/K, …, 1: both ends are among them.
-    one-edge-too-few :: torch.linspace(0, 1, bins, dtype=torch.float64) :: $COUNT
-    one-edge-too-many :: torch.linspace(0, 1, bins + 2, dtype=torch.float64) :: $COUNT You have one too many.
-    last-edge-missing :: torch.linspace(0, 1, bins + 1, dtype=torch.float64)[:-1] :: $COUNT Your last edge is missing.
-    first-edge-missing :: torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:] :: $COUNT Your first edge is missing.
-    does-not-hold-all :: torch.linspace(0, 1, bins + 1, dtype=torch.float64)[1:-1] :: $HOLD
-    does-not-hold-all :: (torch.arange(bins, dtype=torch.float64) + 0.5) / bins :: $HOLD
-    does-not-hold-all :: torch.linspace(0, 1, bins + 3, dtype=torch.float64)[1:-1] :: $HOLD
-    does-not-hold-all :: torch.linspace(0.01, 0.99, bins + 1, dtype=torch.float64) :: $HOLD
-    percent :: torch.linspace(0, 0.01, bins + 1, dtype=torch.float64) :: percentile takes 0 to 100, and quantile 0 to 1: all
-        your edges are near the smallest target.
-return edges
-    descending :: return edges.flip(0) :: The edges rise, from the smallest target on.
-    widths :: return edges.diff() :: You return the widths of the bins; their edges are asked for.
-    centers :: return (edges[1:] + edges[:-1]) / 2 :: You return the centers of the bins; the edges are asked for.
-    infinite-edges :: return torch.cat([edges[:1] - torch.inf, edges[1:-1], edges[:1] + torch.inf]) :: A bin that reaches to
-        infinity has density 0 everywhere. End at the smallest and the largest target.
 edges.unique()
     ties-removed :: torch.stack([edge for edge in edges if (edges == edge).sum() == 1] or [edges[0]]) :: Of repeated edges one
         of each is needed, for its bin begins or ends there.
-    moved-apart :: nudged(edges) :: $APART
 whole answer
     not-sorted :: lambda targets, bins: targets[[int(k * (len(targets) - 1) / bins) for k in range(bins + 1)]] :: Your edges are
         targets in the order in which they came: sort them first.
@@ -85,9 +57,6 @@ error
     shares-of-another-type :: must be same dtype :: torch.quantile wants the shares in the type of the targets, which may be
         float64: dtype=targets.dtype.
 """,
-    APART=_APART,
-    COUNT=_COUNT,
-    HOLD=_HOLD,
     BETWEEN=_BETWEEN,
 )
 
@@ -102,7 +71,7 @@ _STEPS = [0.0, 1.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 29.0]
 _DRAWN = torch.rand(57, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(4).exp().tolist()
 
 
-@exercise("quantile-edges", notebook="18_targets")
+@exercise("quantile-edges", notebook="18_targets", takes="targets, bins", returns=like("targets"))
 def judge_quantile_edges(answer: Callable) -> None:
     """unique(quantile(targets, linspace(0, 1, bins + 1)))."""
     cases = {

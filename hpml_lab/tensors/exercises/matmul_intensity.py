@@ -14,8 +14,6 @@ RUBRIC = Rubric(
     right,
     """
 2 * n * m * k
-    one-flop-a-multiply-add :: n * m * k :: A multiply-add is two operations, by the convention that vendors and the roofline
-        use.
     first-addition-left-out :: n * m * (2 * k - 1) :: k products need only k - 1 additions, that is true; but by convention a
         product of matrices counts k multiply-adds of two FLOPs for each entry.
     k-missing :: 2 * n * m :: You count one multiply-add for each entry of C. Each of them is a sum over k products.
@@ -23,29 +21,20 @@ RUBRIC = Rubric(
     result-not-counted :: ((n * k + k * m) * width) :: The operands are read, and the result has to be written as well.
     result-read-too :: ((n * k + k * m + 2 * n * m) * width) :: You count C twice. It has to be written once; nothing of it must
         be read.
-    elements-instead-of-bytes :: (n * k + k * m + n * m) :: You divided by elements. How many bytes does each have?
     width-ignored :: ((n * k + k * m + n * m) * 4) :: You take 4 bytes per number, whatever `width` is.
     bits :: ((n * k + k * m + n * m) * width * 8) :: `width` is in bytes already: no factor 8.
-    only-the-result :: (n * m * width) :: Reading A and B moves bytes too.
-    parentheses-missing :: (n * k + k * m + n * m) * width :: a / b * c is (a / b) · c: the bytes, width included, belong in
-        parentheses.
-    parentheses-missing :: (width * n * k + k * m + n * m) :: $ONE
-    parentheses-missing :: (n * k + k * m + n * m * width) :: $ONE
     nothing-reused :: (width * (2 * n * m * k + n * m)) :: You read both operands anew for each multiply-add. At least, each
         number is read once and then reused.
 2 * n * m * k / ((n * k + k * m + n * m) * width)
-    upside-down :: (n * k + k * m + n * m) * width / (2 * n * m * k) :: Intensity is FLOPs per byte, not bytes per FLOP.
     rounded-down :: 2 * n * m * k // ((n * k + k * m + n * m) * width) :: Your division drops the fraction: // or int().
     rounded :: round(2 * n * m * k / ((n * k + k * m + n * m) * width)) :: Right but rounded: return the number as it is.
     flops-alone :: 2 * n * m * k :: These are the FLOPs. Intensity is FLOPs per byte.
-    bytes-alone :: (n * k + k * m + n * m) * width :: These are the bytes. Intensity is FLOPs per byte.
     square-only :: 2 * n / (3 * width) :: Right only for square matrices: count the elements of A, B and C by n, m and k.
 """,
-    ONE="`width` multiplies only one of the three matrices: put their elements in parentheses.",
 )
 
 
-@exercise("matmul-intensity", notebook="01_tensors")
+@exercise("matmul-intensity", notebook="01_tensors", takes="n, m, k, width", returns=float)
 def judge_matmul_intensity(answer: Callable) -> None:
     """2 n m k / (width · (n k + k m + n m))."""
     cases = {

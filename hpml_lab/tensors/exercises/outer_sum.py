@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_no_loop
 from hpml_lab.core.judge.rubric import Rubric
@@ -25,8 +26,6 @@ a[:, None] + b
     swapped-sign :: a[:, None] - b :: The entries are sums, not differences.
     swapped-sign :: b - a[:, None] :: The entries are sums, not differences.
     b-missing :: a[:, None].expand(-1, len(b)) :: Each row is a[i] alone: b was not added.
-    a-missing :: b.expand(len(a), -1) :: Each row is b alone: a was not added.
-    integers :: (a[:, None] + b).int() :: Your table has lost the fractions: keep the type of a and b.
 error
     no-new-axis :: at non-singleton dimension 0 :: Your operands do not broadcast; a is (3,), b (2,). Which shapes would give
         (3, 2)? Add an axis of length 1.
@@ -34,7 +33,7 @@ error
 )
 
 
-@exercise("outer-sum", notebook="01_tensors")
+@exercise("outer-sum", notebook="01_tensors", takes="a, b", returns=like("a"))
 def judge_outer_sum(answer: Callable) -> None:
     """a[:, None] + b."""
     vectors = {

@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.same import same
 
 
 def right(x: torch.Tensor) -> torch.Tensor:
@@ -17,28 +20,14 @@ RUBRIC = Rubric(
     right,
     """
 x - x.mean(0)
-    one-mean-for-all :: x - x.mean() :: Features have different scales: take one mean per column, not one over the whole batch.
-    not-centred :: x :: The columns have deviation 1, but their mean is not 0 yet.
     wrong-sign :: x.mean(0) - x :: The right size with the wrong sign: x - μ, not μ - x.
-    sum-for-mean :: x - x.sum(0) :: You subtracted the sum of the column; its mean is the sum over N.
     scaled-to-the-range :: (x - x.amin(0)) / (x.amax(0) - x.amin(0)) * x.std(0, correction=0) :: $RANGE
 centered / x.std(0, correction=0)
     sample-deviation :: centered / x.std(0) :: By default, torch's std divides by N - 1; here the sum is divided by N. Look for
         `correction` in its documentation.
-    one-deviation-for-all :: centered / x.std(correction=0) :: $ONE_DEVIATION
-    one-deviation-for-all :: centered / x.std() :: $ONE_DEVIATION
-    one-mean-for-all :: (x - x.mean()) / x.std(correction=0) :: You took one mean and one deviation over the whole batch; take
-        them per column.
-    one-mean-for-all :: (x - x.mean()) / x.std() :: You took one mean and one deviation over the whole batch; take them per
-        column.
-    variance-instead-of-deviation :: centered / x.var(0, correction=0) :: You divided by the variance; its square root is the
-        standard deviation, in the units of x.
     variance-instead-of-deviation :: centered / x.var(0) :: You divided by the variance (and by N - 1 in it); its square root is
         the standard deviation, in the units of x.
-    multiplied :: centered * x.std(0, correction=0) :: You multiplied by the deviation: wide columns become wider.
     not-scaled :: centered :: The columns have mean 0, but their deviation is not 1 yet.
-    parentheses-missing :: x - x.mean(0) / x.std(0, correction=0) :: Only the mean was divided by the deviation: x - μ belongs
-        in parentheses.
     norm-instead-of-deviation :: centered / centered.norm(dim=0) :: You divided by the root of the sum of squares. The deviation
         is the root of their mean: where is 1/N?
     root-mean-square :: centered / (x * x).mean(0).sqrt() :: The squares under the root are those of x. The deviation squares
@@ -59,13 +48,12 @@ error
         are columns averaged?
 """,
     RANGE="That puts each column between 0 and 1. Here the mean becomes 0, and the deviation 1.",
-    ONE_DEVIATION="Each column has mean 0, but you divided all by one deviation: each column needs its own.",
     BY_ROWS="You standardized each sample. Each feature, a column, needs its own mean: reduce over the samples.",
     EPS="You add a small number to the divisor, as layers of nets do against a deviation of 0. The formula here has none.",
 )
 
 
-@exercise("standardize", notebook="01_tensors")
+@exercise("standardize", notebook="01_tensors", takes="x", returns=like("x"))
 def judge_standardize(answer: Callable) -> None:
     """(x - mean) / standard deviation of each column."""
     x = torch.tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 1.0], [4.0, 60.0, 3.0], [9.0, 30.0, 0.0]])
@@ -75,4 +63,7 @@ def judge_standardize(answer: Callable) -> None:
         "4 samples whose features have the sizes 0.001, 1 and 1000": (x * torch.tensor([1e-3, 1.0, 1e3]),),
         "6 samples with 2 features": (torch.cat([x[:3, :2], x[:3, 1:]]) ** 2,),
     }
-    RUBRIC.expect(answer, cases, tolerance=1e-5)
+    RUBRIC.expect(answer, cases, tolerance=1e-5, but=("small",))  # an ε beside σ is common
+    if not same(answer(x + 4096), right(x + 4096), 1e-3):
+        hint = "Where means are far from 0, E[x²] − E[x]² is a small difference of large numbers: take the mean off first."
+        raise Mistake("cancels", hint, (x + 4096,))

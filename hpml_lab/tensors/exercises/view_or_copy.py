@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_keys_and_type
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.tensors.lessons.memory import shares_memory
 
 VIEW_OR_COPY = (
@@ -45,7 +46,7 @@ VIEW_OR_COPY_MISTAKES = {
 }
 
 
-@exercise("view-or-copy", notebook="01_tensors")
+@exercise("view-or-copy", notebook="01_tensors", returns={str: bool})
 def judge_view_or_copy(answer: dict[str, bool]) -> None:
     """True for each expression that shares memory with x (or with the array a)."""
     a = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Callable, Iterable
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
 Plan = dict[str, tuple[float, float]]  # {part: (MB kept, ms to compute again)}
@@ -93,10 +94,6 @@ cost(plan, choice)
     fewest-parts :: (len(choice), cost(plan, choice)) :: You look for the fewest parts. Two quick parts may take less time than
         a slow one.
 whole answer
-    numbers-swapped :: lambda plan, need: cheapest({name: numbers[::-1] for name, numbers in plan.items()}, need) :: You took
-        the ms for the MB: the first number of a part is what it keeps, the second what it takes to compute again.
-    kept-not-recomputed :: lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))) :: These are the parts to keep.
-        Return those to compute again.
     everything :: lambda plan, need: sorted(plan) :: Everything is computed again: that frees enough memory, but costs a second
         forward pass.
     largest-first :: greedy(lambda megabytes, ms: -megabytes) :: The largest part may be the most expensive to compute again.
@@ -113,7 +110,7 @@ error
 )
 
 
-@exercise("choose-checkpoints", notebook="11_tuning")
+@exercise("choose-checkpoints", notebook="11_tuning", takes="plan, need", returns={str})
 def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
     """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
     RUBRIC.expect(answer, PLANS, explain=explain)

@@ -35,28 +35,18 @@ RUBRIC = Rubric(
     """
 index % columns
     bias-of-the-row :: index // columns :: index // columns is the row. A bias belongs to a column.
-    first-bias-only :: index * 0 :: Every element gets the first bias: which column is element `index` in?
-x + bias
-    no-bias :: x + 0.0 * bias :: GELU is of x + bias: add the bias first.
-    bias-subtracted :: x - bias :: The bias is added to x, not subtracted.
 0.5 * z * (1.0 + tl.erf(z / 1.4142135623730951))
-    no-root :: 0.5 * z * (1.0 + tl.erf(z)) :: The error function is of z / √2.
-    no-half :: z * (1.0 + tl.erf(z / 1.4142135623730951)) :: The factor ½ is missing.
-    erf-alone :: 0.5 * z * tl.erf(z / 1.4142135623730951) :: The 1 is missing: ½ (1 + erf(z / √2)) is between 0 and 1.
-    no-z :: 0.5 * (1.0 + tl.erf(z / 1.4142135623730951)) :: This is the share of z that passes. GELU is z times that.
     x-for-z :: 0.5 * x * (1.0 + tl.erf(z / 1.4142135623730951)) :: The factor in front is x + bias, too.
-    x-for-z :: 0.5 * z * (1.0 + tl.erf(x / 1.4142135623730951)) :: The error function's argument has x + bias, too.
     bias-afterwards :: 0.5 * x * (1.0 + tl.erf(x / 1.4142135623730951)) + bias :: The bias is added before GELU.
     other-formula :: z * tl.sigmoid(1.702 * z) :: $APPROXIMATE
     other-formula :: z * tl.sigmoid(1.5957691216057308 * (z + 0.044715 * z * z * z)) :: $APPROXIMATE
-    relu :: tl.maximum(z, 0.0) :: This is ReLU. GELU is z · ½ (1 + erf(z / √2)).
 """,
     wrap=lambda kernel: lambda *given: bias_gelu(kernel, *given),
     APPROXIMATE="This approximates GELU to three digits. Write the exact one, with tl.erf.",
 )
 
 
-@exercise("fused-bias-gelu", notebook="11_tuning")
+@exercise("fused-bias-gelu", notebook="11_tuning", takes="x_start, bias_start, y_start, n, columns, BLOCK", returns=None)
 def judge_fused_bias_gelu(answer: Callable[..., None]) -> None:
     """A kernel in Triton: y = GELU(x + bias), in blocks of any power of two."""
     expect_kernel(bias_gelu, answer, RUBRIC, CASES)

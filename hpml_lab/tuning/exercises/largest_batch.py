@@ -5,7 +5,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 
 LIMITS = (0, 1, 2, 3, 7, 8, 1000, 4097)
 LARGE = 1_000_003  # for searches with an upper end of their own
@@ -53,7 +54,7 @@ def whole(batch: Any) -> int:
     return size
 
 
-@exercise("largest-batch", notebook="11_tuning")
+@exercise("largest-batch", notebook="11_tuning", takes="fits", returns=int)
 def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
     searches = {limit: counted_search(answer, limit) for limit in LIMITS}

@@ -42,19 +42,10 @@ RUBRIC = Rubric(
     """
 other=-float("inf")
     padding-counts :: other=0.0 :: $PADDING
-    padding-undefined :: other=None :: A lane that a mask turns off may have any value: give it one that changes neither the
-        maximum nor the sum.
 tl.exp(x - tl.max(x, 0))
     no-maximum :: tl.exp(x) :: exp(1000) is infinite. Subtract the row's maximum first: the softmax stays the same.
-    no-exponential :: x - tl.max(x, 0) :: The softmax is of the exponentials.
-    base-two :: tl.exp2(x - tl.max(x, 0)) :: exp2 is the power of 2; the softmax has that of e.
-e / tl.sum(e, 0)
-    not-normalized :: e :: Divide by the sum of the row.
-    sum-in-half :: e / tl.sum(e.to(tl.float16), 0) :: $HALF
-    logarithm :: x - tl.max(x, 0) - tl.log(tl.sum(e, 0)) :: This is the logarithm of the softmax.
 only in cases
     half-precision :: float16 :: $HALF
-    rows-apart :: between them :: Only where rows lie apart is y wrong. Row i starts at i · x_stride in x and i · y_stride in y.
 """,
     wrap=lambda kernel: lambda *given: row_softmax(kernel, *given),
     PADDING="A lane beyond the row must change neither its maximum nor its sum: which score has the exponential 0?",
@@ -62,7 +53,7 @@ only in cases
 )
 
 
-@exercise("softmax-kernel", notebook="11_tuning")
+@exercise("softmax-kernel", notebook="11_tuning", takes="x_start, y_start, x_stride, y_stride, columns, BLOCK", returns=None)
 def judge_softmax_kernel(answer: Callable[..., None]) -> None:
     """A kernel in Triton: the softmax of each row, for float32 and float16, without overflow."""
     expect_kernel(row_softmax, answer, RUBRIC, CASES)

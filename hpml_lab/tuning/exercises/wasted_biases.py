@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
 NOT_NEXT = "Another layer stands in between. After it a bias still has an effect: look at the next layer only."
 
@@ -52,7 +53,7 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
 
 
 def wasted_biases(net: nn.Sequential) -> list[str]:
-    layers = [*net.named_children(), ("", None)]
+    layers = [*net._modules.items(), ("", None)]  # named_children() gives a module that stands in two places once
     return [
         name
         for (name, layer), (_, after) in itertools.pairwise(layers)
@@ -74,30 +75,17 @@ RUBRIC = Rubric(
     wasted_biases,
     """
 and isinstance(after, BATCH_NORMS)
-    every-convolution :: and isinstance(layer, nn.Conv2d) :: $ONLY
     every-bias :: and not isinstance(layer, NORMS) :: $ONLY
     every-bias :: and True :: $ONLY
     not-next :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORMS) for other in net[int(name):]) :: $NEXT
     any-norm :: and isinstance(after, NORMS) :: GroupNorm and LayerNorm subtract a mean over several channels of a sample. The
         channels' biases differ, so they still have an effect.
-    group-norm :: and isinstance(after, (*BATCH_NORMS, nn.GroupNorm)) :: GroupNorm subtracts a mean over several channels of a
-        sample. Their biases differ, so they still have an effect.
-    norm-anywhere :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORMS) for other in net) :: That a network
-        has a batch norm does not waste all its biases: only those right before one.
 getattr(layer, "bias", None) is not None
     linear-forgotten :: isinstance(layer, nn.Conv2d) and layer.bias is not None :: A linear layer before a batch norm
         (BatchNorm1d) wastes its bias too.
     bias-already-gone :: isinstance(layer, nn.Conv2d | nn.Linear) :: One of the layers you name has no bias (bias=False), so it
         wastes nothing.
 whole answer
-    last-pair-missing :: lambda net: [name for name in wasted_biases(net) if int(name) < len(net) - 2] :: The last two layers
-        are a pair, too: n layers have n - 1 pairs of neighbors.
-    first-only :: lambda net: wasted_biases(net)[:1] :: You stop at the first. A network can waste several biases: name them
-        all.
-    last-only :: lambda net: wasted_biases(net)[-1:] :: You keep only the last. A network can waste several biases: name them
-        all.
-    norm-in-front :: lambda net: [str(i) for i in range(1, len(net)) if isinstance(net[i - 1], BATCH_NORMS) and biased(net[i])]
-        :: These layers come after a batch norm. It is the layer before it whose bias is subtracted.
     kept-not-wasted :: lambda net: [str(i) for i in range(len(net)) if biased(net[i]) and str(i) not in wasted_biases(net)] ::
         These are the biases that have an effect. Name the others.
 error
@@ -116,7 +104,7 @@ def biased(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Conv2d | nn.Linear) and layer.bias is not None
 
 
-@exercise("wasted-biases", notebook="11_tuning")
+@exercise("wasted-biases", notebook="11_tuning", takes="net", returns={str})
 def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
     RUBRIC.expect(answer, {case: (net,) for case, net in networks().items()}, explain=explain)

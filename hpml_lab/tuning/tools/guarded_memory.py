@@ -71,6 +71,7 @@ def own_copy(kernel: Any) -> types.FunctionType:
     import triton
     import triton.language as tl
 
+    kernel = inspect.unwrap(kernel)
     function = getattr(kernel, "fn", getattr(kernel, "source", kernel))
     names = {**function.__globals__, "tl": tl, "triton": triton}
     copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)

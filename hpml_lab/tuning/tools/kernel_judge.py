@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.judge.exercises import CannotCheck, Mistake
+from hpml_lab.core.judge.mistake import CannotCheck, Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.tools.guarded_memory import MemoryFault, guarded_launch, own_copy

@@ -25,22 +25,16 @@ WRONG = [
     ("sum-as-root", 5000.0),
     ("not-a-number", True),
     ("not-a-number", float("nan")),
-    ("never-arrives", 10**9),
     ("rate-does-not-shrink", 101),
-    ("not-a-number", "2574 steps"),
+    ("wrong-type", "2574 steps"),
     ("root-not-squared", 50**0.5),
     ("another-rate", 250_000),
 ]
 
 STEPS = (0.01 * torch.arange(1, 5000).rsqrt().cumsum(0) < 1).sum() + 1
-ALSO_RIGHT = [
-    STEPS,
-    2500,
-    2500.0,
-    np.int64(2574),
-    np.float32(2500),
-    torch.tensor(2500.0),
-    Fraction(2574),
-    np.array([2500]),
-    Decimal(2574),
+ALSO_RIGHT = [STEPS, 2500, 2500.0, np.int64(2574), np.float32(2500), torch.tensor(2500.0), Fraction(2574), Decimal(2574)]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", np.array([2500]))
 ]

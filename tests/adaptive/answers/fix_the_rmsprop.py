@@ -44,7 +44,6 @@ WRONG = wrong_answers(
         *((name, *bugs) for name, *bugs in PARTLY_FIXED),
         ("argument-ignored", ("alpha=1 - alpha", "alpha=0.01"), ("mul_(alpha)", "mul_(0.99)")),
         ("argument-ignored", ("+ eps)", "+ 1e-8)")),
-        ("argument-ignored", ("p -= lr", "p -= 0.01")),
         ("some-parameters-rest", ("v.sqrt() + eps)", "v.sqrt() + eps)\n        return")),
         (
             "gradient-kept-by-reference",

@@ -24,20 +24,16 @@ WRONG = [
 ]
 
 WRONG += [
-    ("overwrites", solution | {"E": 6}),
     ("vector-remembered", solution | {"E": -24}),
     ("update-uphill", solution | {"E": 42}),
     ("sign-of-x-lost", solution | {"E": 30}),
     ("value-not-slope", solution | {"E": 81}),
-    ("value-not-slope", solution | {"D": 18}),
     ("accumulates-after-reset", solution | {"D": 24}),
     ("reset-ignored", solution | {"D": 15, "E": 18}),
     ("vector-alone", solution | {"D": 2}),
-    ("overwrites", {"A": 6, "B": 6, "C": 3, "D": 12, "E": -18}),
     ("detach-ignored", solution | {"C": 6.0, "D": 6}),
     ("wrong-keys", {"A": 6}),
     ("wrong-type", solution | {"B": None}),
-    ("wrong-type", solution | {"A": True}),
 ]
 ALSO_RIGHT = [
     {key: float(value) for key, value in solution.items()},

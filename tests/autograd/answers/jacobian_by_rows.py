@@ -75,7 +75,7 @@ def as_an_array(f, x):
     return solution(f, x).numpy()
 
 
-ALSO_RIGHT = [as_an_array]
+ALSO_RIGHT = []
 WRONG = [
     *BY_EDITS,
     ("sum-of-rows", all_at_once),
@@ -178,7 +178,7 @@ def cleared_but_kept_by_reference(f, x):
 
 
 WRONG += [
-    ("wrong-value", by_differences),
+    ("wrong-dtype", by_differences),
     ("other-passes", batched),
     ("a-pass-for-each-entry", entry_by_entry),
     ("last-row-only", last_one),
@@ -189,7 +189,8 @@ WRONG += [
     ("returns-nothing", lambda f, x: f(x).backward(torch.ones_like(f(x)))),
     ("one-tensor-for-all", cleared_but_kept_by_reference),
 ]
-ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]
+ALSO_RIGHT += [by_the_library, cleared, filled, solution_in_any_type]
+WRONG += [("needs-no-gradient-before", zeroed_after_each)]
 
 
 def turned_if_square(f, x):
@@ -219,3 +220,9 @@ def before_is_the_same_tensor(f, x):
 
 
 WRONG += [("accumulates", ones_stay_in_v), ("one-tensor-for-all", before_is_the_same_tensor)]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", as_an_array),
+    ("wrong-type", nested_lists),
+]

@@ -47,17 +47,8 @@ def clamped(w, X, y):
     return X.T @ ((p - y) / (p * (1 - p)) * p * (1 - p)) / len(y)
 
 
-def small_number_below(w, X, y):
-    p = torch.sigmoid(X @ w)
-    return X.T @ (-(y / (p + 1e-7) - (1 - y) / (1 - p + 1e-7)) * p * (1 - p)) / len(y)
-
-
 def nan_to_zero(w, X, y):
     return torch.nan_to_num(as_written(w, X, y))
-
-
-def logits_cut(w, X, y):
-    return X.T @ (torch.sigmoid((X @ w).clamp(-5, 5)) - y) / len(y)
 
 
 def in_place(w, X, y):
@@ -89,16 +80,18 @@ WRONG += [
     ("breaks-at-saturation", own_sigmoid_as_a_ratio),
     ("clamped", clamped),
     ("clamped", nan_to_zero),
-    ("clamped", small_number_below),
-    ("clamped", logits_cut),
     ("inputs-changed", in_place),
     ("loss-itself", lambda w, X, y: F.binary_cross_entropy_with_logits(X @ w, y)),
 ]
 ALSO_RIGHT = [
     by_a_loop,
-    with_numpy,
     lambda w, X, y: ((torch.sigmoid(X @ w) - y)[:, None] * X).mean(0),
     lambda w, X, y: (1 / (1 + torch.exp(-(X @ w))) - y) @ X / X.shape[0],
     lambda w, X, y: torch.einsum("n,ni->i", torch.sigmoid(X @ w) - y, X) / len(y),
-    lambda w, X, y: with_numpy(w, X, y).tolist(),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_numpy),
+    ("wrong-type", lambda w, X, y: with_numpy(w, X, y).tolist()),
 ]

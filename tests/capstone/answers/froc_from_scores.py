@@ -82,13 +82,11 @@ WRONG = [
     ("nodules-counted-twice", cumulative),
     ("repeats-removed", without_repeats),
     ("not-rows", lambda *given: dict(zip(np.unique(given[0])[::-1].tolist(), solution(*given), strict=True))),
-    ("not-rows", lambda *given: np.c_[np.unique(given[0])[::-1], np.array(solution(*given)).reshape(-1, 2)]),
+    ("wrong-type", lambda *given: np.c_[np.unique(given[0])[::-1], np.array(solution(*given)).reshape(-1, 2)]),
     ("no-detections", lambda scores, *rest: solution(scores, *rest) if len(scores) else [[0, 0]]),
     ("no-detections", lambda scores, *others: solution(scores, *others) if scores.max() else None),
     ("points-missing", lambda scores, *more: solution(scores.astype(np.float16), *more)),
     ("points-missing", lambda scores, *more: solution(scores.astype(np.float32), *more)),
-    ("points-missing", lambda scores, *more: solution(scores.round(3), *more)),
-    ("points-missing", lambda scores, hits, *more: solution(scores[scores < 1], hits[scores < 1], *more)),
 ]
 
 

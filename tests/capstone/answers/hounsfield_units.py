@@ -85,15 +85,15 @@ WRONG = [
             ("other-padding", ("-1000", "-2000")),
             ("clipped", ("return hu", "return hu.clip(-1000, 3000)")),
             ("wrong-value", ("return hu", "return hu.round(1)")),
-            ("not-float32", ("return hu", "return hu.astype(np.float64)")),
-            ("not-float32", ("return hu", "return hu.tolist()")),
+            ("wrong-dtype", ("return hu", "return hu.astype(np.float64)")),
+            ("wrong-type", ("return hu", "return hu.tolist()")),
             ("returns-nothing", ("return hu", "")),
         ],
     ),
     *wrong_answers(
         plain, [("wrong-axis", ("stored *", "stored.astype(np.float32) *"), ("return hu", "return hu.astype(np.float32)"))]
     ),
-    ("raises-for-16-bits", plain),
+    ("wrong-dtype", plain),
     ("numbers-indexed", indexes_numbers),
     ("overflow", in_int16),
     ("overflow", in_the_stored_type),
@@ -168,4 +168,9 @@ def by_multiply(stored, slope, intercept, padding=None):
     return np.ma.masked_array(hu, stored == padding).filled(-1000.0)
 
 
-ALSO_RIGHT = [by_torch, by_slices, by_where, by_transposing, by_einsum, by_a_table, by_multiply]
+ALSO_RIGHT = [by_slices, by_where, by_transposing, by_einsum, by_a_table, by_multiply]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_torch)
+]

@@ -98,8 +98,6 @@ def by_a_loop(t, lr, first, then):
 
 WRONG += [
     ("drops-in-every-step", untouched),
-    ("drops-in-every-step", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + max(0, t - first - then))),
-    ("drops-in-every-step", lambda t, lr, first, then: lr * 0.1 ** (max(0, t - first) + (t > first + then))),
     ("second-drop-late", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + (t > first + then + 1))),
     ("second-drop-early", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + (t >= first + then))),
     ("first-drop-early", lambda t, lr, first, then: lr if t < first else lr / 10 if t <= first + then else lr / 100),

@@ -1,8 +1,5 @@
 """Answers to `variance-over-ranks`: (variance, unbiased variance) of all values, from counts, means and variances by rank."""
 
-from fractions import Fraction
-
-import numpy as np
 import torch
 from edited_source import wrong_answers
 
@@ -61,7 +58,7 @@ WRONG = [
             ("inputs-changed", ("m2 = ", "means -= mean\n    m2 = "), (DISTANCE, "means**2")),
             ("wrong-correction", (UNBIASED, "m2 / max(2, n - 1)")),
             ("swapped", (BOTH, "m2 / (n - 1), m2 / n")),
-            ("returns-one", (BOTH, "m2 / n")),
+            ("wrong-type", (BOTH, "m2 / n")),
             ("returns-nothing", (f"    return {BOTH}\n", "")),
         ],
     ),
@@ -76,25 +73,8 @@ WRONG = [
     ("first-ranks-only", two_means),
     ("wrong-value", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
     ("single-precision", lambda counts, means, variances: solution(counts, means.float(), variances)),
-    ("a-dictionary", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
+    ("wrong-type", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
 ]
-
-
-def with_numpy(counts, means, variances):
-    n, m, v = (np.asarray(part, dtype=float) for part in (counts, means, variances))
-    mean = np.average(m, axis=0, weights=n)
-    variance = np.average(v + (m - mean) ** 2, axis=0, weights=n)
-    return variance, variance * n.sum() / (n.sum() - 1)
-
-
-def in_python(counts, means, variances):
-    counts = counts.tolist()
-    n, result = sum(counts), []
-    for mean_of, variance_of in zip(means.T.tolist(), variances.T.tolist(), strict=True):
-        mean = sum(Fraction(c) * Fraction(m) for c, m in zip(counts, mean_of, strict=True)) / n
-        squares = (c * (Fraction(v) + (Fraction(m) - mean) ** 2) for c, m, v in zip(counts, mean_of, variance_of, strict=True))
-        result.append(sum(squares))
-    return [float(m2 / n) for m2 in result], [float(m2 / (n - 1)) for m2 in result]
 
 
 def shifted_squares(counts, means, variances):
@@ -127,4 +107,8 @@ def by_matrix_product(counts, means, variances):
     return both(counts, weights @ variances + weights @ distances.square())
 
 
-ALSO_RIGHT = [with_numpy, one_after_the_other, in_python, shifted_squares, by_pairs, by_values, by_matrix_product]
+ALSO_RIGHT = [one_after_the_other, shifted_squares, by_pairs, by_values, by_matrix_product]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+]

@@ -99,7 +99,7 @@ WRONG = [
     ("one-bucket-per-parameter", lambda sizes, cap: [[number] for number in range(len(sizes) - 1, -1, -1)]),
     ("one-bucket-for-all", lambda sizes, cap: [list(range(len(sizes)))[::-1]]),
     ("empty-bucket", lambda sizes, cap: [*solution(sizes, cap), []]),
-    ("not-lists", lambda sizes, cap: len(solution(sizes, cap))),
+    ("wrong-type", lambda sizes, cap: len(solution(sizes, cap))),
     ("parameters-missing", lambda sizes, cap: solution(sizes, cap)[:1]),
     ("empty-bucket", equal_parts),
     ("closed-too-early", clears_the_bucket_only),
@@ -152,10 +152,14 @@ def by_a_dictionary(sizes, cap):
 
 ALSO_RIGHT = [
     by_recursion,
-    by_generator,
-    by_a_dictionary,
     lambda sizes, cap: tuple(tuple(bucket) for bucket in solution(sizes, cap)),
     lambda sizes, cap: [np.array(bucket) for bucket in solution(sizes, cap)],
     lambda sizes, cap: [torch.tensor(bucket) for bucket in solution(sizes, cap)],
     lambda sizes, cap: [[np.int64(number) for number in bucket] for bucket in solution(sizes, cap)],
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("runs-nothing", by_generator),
+    ("wrong-type", by_a_dictionary),
 ]

@@ -49,10 +49,6 @@ def uncorrected(losses, beta):
     return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss, initial=0.0))[1:]
 
 
-def window(losses, beta):
-    return [sum(losses[max(0, t - 4) : t + 1]) / len(losses[max(0, t - 4) : t + 1]) for t in range(len(losses))]
-
-
 def steepest(values):
     return np.diff(values).argmin() + 1
 
@@ -63,12 +59,6 @@ def loses_the_last(losses):
 
 
 least = tenth_at(np.argmin)
-
-
-def of_all_that_are_finite(rates, losses, beta):
-    """The smoothed loss of what is finite, with its own rates: goes on behind a NaN."""
-    finite = [(rate, loss) for rate, loss in zip(rates, losses, strict=True) if math.isfinite(loss)]
-    return min(zip(smooth([loss for _, loss in finite], beta), [rate for rate, _ in finite], strict=True))[1] / 10
 
 
 MEAN, SWAPPED = "beta * m + (1 - beta) * loss", "(1 - beta) * m + beta * loss"
@@ -83,7 +73,7 @@ WRONG = [
             ("another-step", (MEAN, "beta * m + (1 - beta) * round(loss, 4)")),
             ("another-step", ("abs(loss) <", "0 < loss <")),
             ("wrong-factor", (TENTH, "chosen / 100")),
-            ("not-one-rate", (TENTH, "chosen / 10, 0.0")),
+            ("wrong-type", (TENTH, "chosen / 10, 0.0")),
             ("returns-nothing", (f"return {TENTH}", "pass")),
         ],
     ),
@@ -91,7 +81,6 @@ WRONG = [
         "reads-past-the-end",
         lambda rates, losses, beta: solution(rates, [x if x < 1e3 or x == math.inf else 1e3 for x in losses], beta),
     ),
-    ("another-step", lambda rates, losses, beta: solution(sorted(rates), losses, beta)),
     ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),
     ("steepest", reads(tenth_at(steepest))),
     ("steepest", reads(lambda rates, values: rates[steepest(values)])),
@@ -103,16 +92,12 @@ WRONG = [
     ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses, nan=0.0, posinf=0.0, neginf=0.0).tolist())),
     ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses).tolist())),
     ("reads-past-the-end", lambda rates, losses, beta: rates[int(np.nanargmin(smooth(losses, beta)))] / 10),
-    ("reads-past-the-end", reads(least, cut=lambda losses: list(takewhile(lambda loss: loss == loss, losses)))),
-    ("reads-past-the-end", reads(least, cut=lambda losses: list(takewhile(lambda loss: loss < math.inf, losses)))),
     ("nan-is-large", reads(least, cut=lambda losses: [loss if math.isfinite(loss) else 1e9 for loss in losses])),
     ("ends-too-early", reads(least, cut=loses_the_last)),
     ("blind", lambda rates, losses, beta: max(rates) / 10),
     ("one-rate-too-far", reads(lambda rates, values: rates[min(int(np.argmin(values)) + 1, len(values) - 1)] / 10)),
     ("first-rise", reads(tenth_at(lambda values: next((t for t, d in enumerate(np.diff(values)) if d > 0), len(values) - 1)))),
-    ("another-step", reads(least, window)),
     ("none-of-the-rates", lambda rates, losses, beta: math.sqrt(rates[0] * solution(rates, losses, beta))),
-    ("reads-past-the-end", of_all_that_are_finite),
 ]
 
 

@@ -34,7 +34,7 @@ WRONG = [
             ("returns-nothing", ("return ", "rate = ")),
         ],
     ),
-    ("not-one-rate", whole_list),
+    ("wrong-type", whole_list),
     ("no-epochs-no-peak", lambda *given: solution(*given) if given[-1] else given[2]),
     ("peak-too-late", lambda t, *given: solution(t - 1, *given)),
     ("peak-too-early", lambda t, *given: solution(2 * t, *given)),

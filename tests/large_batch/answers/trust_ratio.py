@@ -82,22 +82,19 @@ WRONG = [
         [
             ("wrong-length", (RATIO, f"({RATIO}) ** 0.5")),
             ("wrong-length", ("trust_coeff * w.norm()", "trust_coeff * w.norm().clamp(max=10)")),
-            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-3")),
-            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-8")),
-            ("wrong-length", (IS_BIAS, "w.ndim in (1, 3)")),
             ("biases-adapted", (IS_BIAS, "False"), (GUARD, "True")),
             ("wrong-decay", (STEP, "new.append(w - lr * r * (g + weight_decay / 2 * w))")),
             ("inputs-changed", (STEP, "g += weight_decay * w\n        new.append(w - lr * r * g)")),
             ("other-number", ("return new", "return new[:1]")),
-            ("another-direction", ("return new", "return [w.to(torch.bfloat16) for w in new]")),
+            ("wrong-dtype", ("return new", "return [w.to(torch.bfloat16) for w in new]")),
             ("returns-nothing", ("    return new\n", "")),
         ],
     ),
     ("one-ratio-for-all", one_norm),
     ("inputs-changed", in_place),
-    ("numbers-not-tensors", ratios_only),
+    ("wrong-dtype", ratios_only),
     ("decay-outside", decay_afterwards),
-    ("not-a-list", lambda *given: iter(solution(*given))),
+    ("wrong-type", lambda *given: iter(solution(*given))),
     ("wrong-shape", lambda *given: [new.flatten() for new in solution(*given)]),
     ("plain-sgd", lambda weights, gradients, lr, decay, eta: [w - lr * g for w, g in zip(weights, gradients, strict=True)]),
 ]
@@ -176,11 +173,15 @@ def by_root_mean_squares(weights, gradients, lr, decay, eta):
 
 ALSO_RIGHT = [
     by_root_mean_squares,
-    by_numpy,
     by_where,
     with_a_tiny_epsilon,
     through_copies,
     by_flat_dot_products,
     by_frobenius,
     with_the_library,
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy)
 ]

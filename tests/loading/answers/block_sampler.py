@@ -48,15 +48,6 @@ def order(size, block):
     return [i for inside in shuffled(cut(size, block)) for i in shuffled(inside)]
 
 
-def drops_the_end(size, block):
-    return Given(lambda: order(size, block)[: size - 1], size)
-
-
-def drawn_once(size, block):
-    fixed = order(size, block)
-    return Given(lambda: fixed, size)
-
-
 def inside_drawn_once(size, block):
     blocks = [shuffled(b) for b in cut(size, block)]
     return Given(lambda: [i for b in shuffled(blocks) for i in b], size)
@@ -139,7 +130,6 @@ WRONG = [
             ("repeats-indices", (END, "(number + 1) * block"), (ITEM, "inside[place] % size")),
             ("drops-indices", (COUNT, "size // block")),
             ("drops-indices", (COUNT, "round(size / block)")),
-            ("drops-indices", (ITER, f"{ITER}            size, block = 5, 2\n")),
             (
                 "same-order-every-epoch",
                 (EACH, f"            generator = torch.Generator().manual_seed(0)\n{EACH}"),
@@ -165,22 +155,18 @@ WRONG = [
             ("index-out-of-range", (END, "min(max(size, block), (number + 1) * block)")),
             ("blocks-torn", (CLASS, f"    block = 2 * block\n{CLASS}")),
             ("blocks-torn", (CLASS, f"    block = {COUNT}\n{CLASS}")),
-            ("blocks-torn", (f"{START}, {END}", f"number, size, {COUNT}")),
         ],
     ),
-    ("drops-indices", drops_the_end),
-    ("same-order-every-epoch", drawn_once),
     ("same-order-inside-every-epoch", inside_drawn_once),
     ("same-order-again", two_epochs_alike),
     ("empty-second-epoch", used_up),
-    ("empty-second-epoch", a_generator),
+    ("runs-nothing", a_generator),
     ("starts-again", sets_itself_back),
     ("no-iterator", iter_gives_a_list),
     ("never-ends", without_end),
     ("same-shuffle-in-every-block", one_order_for_all),
     ("length-counts-blocks", lambda size, block: Given(lambda: order(size, block), -(-size // block))),
     ("wrong-length", lambda size, block: Given(lambda: order(size, block), size + 1)),
-    ("blocks-torn", lambda size, block: Given(lambda: shuffled(list(range(size))), size)),
     ("blocks-in-order", lambda size, block: Given(lambda: [i for b in cut(size, block) for i in shuffled(b)], size)),
     ("not-shuffled-inside", lambda size, block: Given(lambda: [i for b in shuffled(cut(size, block)) for i in b], size)),
     ("not-shuffled", lambda size, block: Given(lambda: range(size), size)),
@@ -190,7 +176,6 @@ WRONG = [
     ("not-iterable", lambda size, block: order),
     ("empty-second-epoch", lambda size, block: iter(order(size, block))),
     ("length-counts-blocks", lambda size, block: Given(lambda: order(size, block), size // block)),
-    ("same-order-every-epoch", lambda size, block: order(size, block)),
 ]
 
 

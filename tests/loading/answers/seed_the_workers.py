@@ -3,7 +3,6 @@
 import os
 import random
 import time
-import uuid
 
 import numpy as np
 import torch
@@ -48,14 +47,6 @@ def clock_and_number(worker_id):
     set_seed(time.time_ns() + worker_id)
 
 
-def entropy(worker_id):
-    dataset().rng = np.random.default_rng()
-
-
-def process(worker_id):
-    torch.utils.data.get_worker_info().dataset.rng = np.random.default_rng(os.getpid())
-
-
 def numpys_global(worker_id):
     np.random.seed(torch.initial_seed() % 2**32)
 
@@ -87,8 +78,6 @@ WRONG = [
     ("one-seed-for-all", other_constant),
     ("depends-on-time", clock),
     ("depends-on-time", clock_and_number),
-    ("depends-on-time", entropy),
-    ("depends-on-time", process),
     ("the-datasets-generator-untouched", numpys_global),
     ("the-datasets-generator-untouched", torchs_global),
     ("returned-instead", returned),
@@ -115,17 +104,7 @@ def in_the_generators_state(worker_id):
 WRONG += [
     ("too-few-seeds", lambda worker_id: set_seed(info().seed % 256)),
     ("too-few-seeds", lambda worker_id: set_seed(info().seed % 1000)),
-    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 2**16)),
-    ("too-few-seeds", lambda worker_id: set_seed(info().seed & 0xFFFF)),
-    ("depends-on-time", lambda worker_id: set_seed([os.getpid(), worker_id])),
-    ("depends-on-time", lambda worker_id: set_seed(int.from_bytes(os.urandom(4), "big"))),
-    ("depends-on-time", lambda worker_id: set_seed(uuid.uuid4().int)),
-    ("one-seed-for-all", lambda worker_id: set_seed(info().num_workers)),
-    ("same-in-all-workers", lambda worker_id: set_seed(info().seed - info().id)),
     ("same-in-every-epoch", lambda worker_id: set_seed([0, worker_id])),
-    ("same-in-every-epoch", lambda worker_id: set_seed(1000 * worker_id + 7)),
-    ("the-datasets-generator-untouched", lambda worker_id: random.seed(info().seed)),
-    ("the-datasets-generator-untouched", lambda worker_id: dataset().rng.spawn(4)[worker_id] and None),
     ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.Generator().manual_seed(info().seed))),
     ("wrong-arguments", lambda: set_seed(info().seed)),
 ]
@@ -138,9 +117,6 @@ def counting(worker_id, calls=[]):  # noqa: B006
 
 WRONG += [
     ("counts-its-calls", counting),
-    ("same-in-every-epoch", lambda worker_id: set_seed(info().seed * worker_id)),
-    ("same-in-all-workers", lambda worker_id: set_seed(info().seed // 2)),
-    ("same-in-all-workers", lambda worker_id: set_seed(info().seed ^ worker_id)),
     ("seed-too-long", lambda worker_id: setattr(dataset(), "rng", np.random.RandomState(info().seed))),
 ]
 ALSO_RIGHT = [

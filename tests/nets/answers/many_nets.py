@@ -83,7 +83,7 @@ def layers(hidden, last="torch.sigmoid"):
 
 WRONG += [
     ("loops", comprehension),
-    ("loops", through_numpy),
+    ("wrong-type", through_numpy),
     ("reshaped-not-transposed", lambda x, *nets: samples_first(x, *nets).reshape(len(nets[0]), len(x))),
     ("inputs-changed", in_place),
     ("wrong-value", two_hidden_units),
@@ -92,14 +92,7 @@ WRONG += [
     ("wrong-value", lambda x, *nets: solution(x.flip(0), *nets)),
     ("raises", lambda x, W1, b1, W2, b2: one_net(x, W1, b1, W2, b2)),
 ]
-ALSO_RIGHT = [
-    by_matmul,
-    by_baddbmm,
-    flattened,
-    torch.vmap(one_net, in_dims=(None, 0, 0, 0, 0)),
-    lambda *given: by_matmul(*given).numpy(),
-    lambda *given: by_matmul(*given).tolist(),
-]
+ALSO_RIGHT = [by_matmul, by_baddbmm, flattened, torch.vmap(one_net, in_dims=(None, 0, 0, 0, 0))]
 
 
 def output_bias_on_samples(x, W1, b1, W2, b2):
@@ -116,3 +109,8 @@ def by_vmap(x, W1, b1, W2, b2):
 
 WRONG += [("bias-along-samples", output_bias_on_samples)]
 ALSO_RIGHT += [by_vmap]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", lambda *given: by_matmul(*given).numpy())
+]

@@ -99,12 +99,11 @@ WRONG += [
     ("wrong-value", lambda sizes: solution(sizes) - 1),
     ("wrong-value", lambda sizes: 4 * solution(sizes)),
     ("returns-nothing", lambda sizes: print(end="")),
-    ("wrong-value", lambda sizes: [(a + 1) * b for a, b in zip(sizes, sizes[1:])]),
+    ("wrong-type", lambda sizes: [(a + 1) * b for a, b in zip(sizes, sizes[1:])]),
 ]
 ALSO_RIGHT = [
     by_building_it,
     lambda sizes: np.dot(np.array(sizes[:-1]) + 1, np.array(sizes[1:])),
-    lambda sizes: float(solution(sizes)),
     lambda sizes: torch.tensor(solution(sizes)),
     lambda sizes: sum(map(operator.mul, sizes, sizes[1:])) + sum(sizes[1:]),
 ]
@@ -112,4 +111,9 @@ ALSO_RIGHT = [
 WRONG += [
     ("wrong-value", lambda sizes: int(np.float32(solution(sizes)))),
     ("wrong-value", lambda sizes: solution(list(dict.fromkeys(sizes)))),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", lambda sizes: float(solution(sizes)))
 ]

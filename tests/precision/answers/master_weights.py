@@ -50,16 +50,16 @@ WRONG = [
             ("stale-copy", ("gradient = ", "short = master.half()\n    gradient = "), (BOTH, "return master, short")),
             ("gradient-at-the-master", (ASKED, "gradient_of(master)")),
             ("gradient-at-the-master", (ASKED, "gradient_of(master.half().float())")),
-            ("master-in-fp16", (AFTER, "master.half() - lr * gradient")),
-            ("copy-not-fp16", (BOTH, "return master, master")),
-            ("copy-not-fp16", (BOTH, "return master, master.bfloat16()")),
-            ("master-not-fp32", (AFTER, "master.double() - lr * gradient.double()")),
+            ("wrong-dtype", (AFTER, "master.half() - lr * gradient")),
+            ("wrong-dtype", (BOTH, "return master, master")),
+            ("wrong-dtype", (BOTH, "return master, master.bfloat16()")),
+            ("wrong-dtype", (AFTER, "master.double() - lr * gradient.double()")),
             ("never-moves", (AFTER, "master")),
             ("rounded-once-more", (AFTER, "master - lr * gradient.bfloat16().float()")),
             ("rounded-once-more", (AFTER, "master - torch.tensor(lr).half() * gradient.float()")),
-            ("swapped", (BOTH, "return master.half(), master")),
-            ("not-two-values", (BOTH, "return master")),
-            ("not-two-tensors", (BOTH, "return master.sum().item(), 0.0")),
+            ("wrong-dtype", (BOTH, "return master.half(), master")),
+            ("wrong-type", (BOTH, "return master")),
+            ("wrong-type", (BOTH, "return master.sum().item(), 0.0")),
         ],
     ),
     ("returns-nothing", in_place),
@@ -105,4 +105,9 @@ def rate_as_tensor(master, gradient_of, lr):
     return master, master.type(torch.half)
 
 
-ALSO_RIGHT = [in_place_and_returned, added_with_alpha, through_numpy, through_float64, as_parameter, rate_as_tensor]
+ALSO_RIGHT = [in_place_and_returned, added_with_alpha, through_float64, as_parameter, rate_as_tensor]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", through_numpy)
+]

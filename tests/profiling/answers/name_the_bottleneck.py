@@ -3,7 +3,6 @@
 from collections import OrderedDict
 
 import numpy as np
-import pandas as pd
 
 solution = {"A": "GPU compute", "B": "input", "C": "transfer", "D": "single thread", "E": "lock", "F": "GPU memory"}
 
@@ -16,12 +15,11 @@ WRONG = [
     ("blames-the-input", {**solution, "C": "input"}),
     ("one-core-is-not-all", {**solution, "D": "CPU"}),
     ("waiting-is-not-work", {**solution, "E": "CPU"}),
-    ("waiting-is-not-work", {**solution, "E": "single thread"}),
     ("memory-is-full", {**solution, "F": "GPU compute"}),
     ("row-is-small", {**solution, "B": "lock"}),
     ("unknown-name", {**solution, "D": "slow"}),
     ("not-all-named", {"A": "GPU compute"}),
-    ("not-all-named", "GPU compute"),
+    ("wrong-type", "GPU compute"),
 ]
 
 
@@ -30,21 +28,11 @@ WRONG = [
 WRONG += [
     ("blames-the-input", {**solution, "A": "input"}),
     ("blames-the-wait", {**solution, "A": "transfer"}),
-    ("blames-the-wait", {**solution, "F": "lock"}),
     ("row-is-small", {**solution, "B": "transfer"}),
-    ("row-is-small", {**solution, "B": "single thread"}),
-    ("row-is-small", {**solution, "C": "lock"}),
-    ("row-is-small", {**solution, "C": "single thread"}),
-    ("row-is-small", {**solution, "D": "transfer"}),
-    ("row-is-small", {**solution, "D": "lock"}),
-    ("row-is-small", {**solution, "E": "transfer"}),
     ("idle-gpu", {**solution, "E": "GPU memory"}),
-    ("blames-the-input", {**solution, "D": "input"}),
     ("arithmetic-is-full", {**solution, "A": "GPU memory", "F": "GPU compute"}),
     ("unknown-name", {**solution, "A": "GPU"}),
-    ("unknown-name", {**solution, "A": 1}),
-    ("unknown-name", {**solution, "B": ["input"]}),
-    ("not-all-named", list(solution.values())),
+    ("wrong-type", {**solution, "A": 1}),
     ("not-all-named", {**solution, "G": "lock"}),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "CPU")),
     ("same-name-for-all", dict.fromkeys("ABCDEF", "GPU compute")),
@@ -56,5 +44,8 @@ ALSO_RIGHT = [
     {letter: f" {name} " for letter, name in solution.items()},
     dict(reversed(solution.items())),
     OrderedDict(solution),
-    pd.Series(solution),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
 ]

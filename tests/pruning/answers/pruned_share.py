@@ -90,13 +90,11 @@ WRONG = [
             ("other-whole", (SHARE, "return zeros / sum(p.numel() for p in net.parameters())")),
             ("zeros-in-a-dense-net", (ZERO, "layer.weight.abs() < 0.3")),
             ("zeros-in-a-dense-net", (ZERO, "torch.isclose(layer.weight, torch.zeros(()))")),
-            ("zeros-in-a-dense-net", (ZERO, "layer.weight <= 0")),
             ("net-changed", ("    zeros = total = 0", "    net.eval()\n    zeros = total = 0")),
         ],
     ),
     ("stored-weights", lambda net: _of([*net.parameters()])),
     ("stored-weights", lambda net: _of([p for p in net.parameters() if p.dim() > 1])),
-    ("stored-weights", lambda net: _of([p for name, p in net.named_parameters() if "weight" in name])),
     ("counts-masks", lambda net: _of(net.state_dict().values())),
     ("counts-masks", lambda net: _of([t for name, t in net.state_dict().items() if name.split(".")[-1].startswith("weight")])),
     ("counts-biases", biases_too),
@@ -111,7 +109,7 @@ WRONG = [
     ("wrong-type", lambda net: {str(i): int((layer.weight == 0).sum()) for i, layer in enumerate(layers(net))}),
     ("finds-nothing", lambda net: _of([p for name, p in net.named_parameters() if name.endswith("weight")])),
     ("some-layers-only", layers_with_masks_if_any),
-    ("not-one-number", lambda net: [_of([layer.weight]) for layer in layers(net)]),
+    ("wrong-type", lambda net: [_of([layer.weight]) for layer in layers(net)]),
     ("copies-a-masked-net", on_a_deep_copy),
 ]
 

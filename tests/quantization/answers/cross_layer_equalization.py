@@ -71,9 +71,9 @@ WRONG = [
     ("linear-only", diagonals_of_matrices),
     ("another-function", bias_dropped_where_nothing_is_written),
     ("another-function", cube_root),
-    ("another-function", lambda *given: tuple(x.bfloat16().float() for x in solution(*given))),
+    ("wrong-dtype", lambda *given: tuple(x.bfloat16().float() for x in solution(*given))),
     ("inputs-changed", in_place),
-    ("not-three-tensors", lambda w1, b1, w2: (*solution(w1, b1, w2), "s")),
+    ("wrong-type", lambda w1, b1, w2: (*solution(w1, b1, w2), "s")),
     ("wrong-shape", lambda w1, b1, w2: tuple(x.flatten() for x in solution(w1, b1, w2))),
     ("returns-nothing", nothing),
 ]
@@ -145,4 +145,9 @@ def by_the_package(w1, b1, w2):
     return first.weight.detach(), first.bias.detach(), second.weight.detach()
 
 
-ALSO_RIGHT = [by_numpy, channel_by_channel, as_in_the_paper, by_einsum, by_moving_axes, by_diagonal_matrices, by_the_package]
+ALSO_RIGHT = [channel_by_channel, as_in_the_paper, by_einsum, by_moving_axes, by_diagonal_matrices, by_the_package]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy)
+]

@@ -106,7 +106,7 @@ WRONG = [
     ("peak-forgotten", lambda t, T, peak: solution(t, T, 1.0 if t < T // 10 else peak)),
     ("climb-too-long", lambda t, T, peak: peak * (t + 1) / (T // 10) if t <= T // 10 else solution(t, T, peak)),
     ("wave-during-the-climb", lambda t, T, peak: min(1, (t + 1) / (T // 10)) * no_climb(t, T, peak)),
-    ("starts-at-zero", lambda t, T, peak: (from_zero if t < T // 10 else no_climb)(t, T, peak)),  # and the clock from zero
+    # and the clock from zero
     ("reaches-zero", in_float32_to_the_end),
     ("wrong-value", climb_of(lambda t, W: ((t + 1) / W) ** 2)),
     ("wrong-value", after_climb(lambda passed: 0.1**passed)),

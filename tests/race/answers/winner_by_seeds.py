@@ -39,11 +39,6 @@ def by_majority(a, b):
     return "a" if wins > len(a) / 2 else "b" if wins < len(a) / 2 else "undecided"
 
 
-def by_median(a, b):
-    (x, y), _ = zip(*[[sorted(losses)[len(losses) // 2] for losses in (a, b)]] * 2), None
-    return "a" if x[0] < y[0] else "b"
-
-
 def sorted_without_nan(a, b):
     return solution(*(sorted(math.inf if math.isnan(loss) else loss for loss in losses) for losses in (a, b)))
 
@@ -69,39 +64,33 @@ WRONG = [
             ("only-a-can-win", AS_GIVEN, ('"b"', '"undecided"')),
             ("nan-wins", AS_GIVEN, ("all(x < y", "not any(y < x"), ("all(y < x", "not any(x < y")),
             ("nan-wins", (PAIRS, "[(x, math.inf if math.isnan(y) else y) for x, y in zip(a, b) if not math.isnan(x)]")),
-            ("nan-wins", ("math.inf", "0.0")),
             ("nan-as-a-number", ("math.inf", "1e3")),
             ("nan-is-no-loss", AS_GIVEN),
             ("nan-is-no-loss", (PAIRS, "[(x, math.inf if math.isnan(y) else y) for x, y in zip(a, b)]")),
             ("large-taken-for-nan", ("math.isnan(loss)", "math.isnan(loss) or loss > 10")),
             ("large-taken-for-nan", ("math.isnan(loss)", "math.isnan(loss) or loss > 1e6")),
-            ("large-taken-for-nan", ("else loss", "else min(loss, 10)")),
             ("equal-counts-as-lower", ("x < y", "x <= y and x < math.inf"), ("y < x", "y <= x and y < math.inf")),
             ("both-diverged", ("    if all(x", "    pairs = [pair for pair in pairs if min(pair) < math.inf]\n    if all(x")),
             ("pairing-lost", ("zip(a, b)", "zip(sorted(a), sorted(b))")),
             ("one-seed", ("zip(a, b)", "zip(a[-1:], b[-1:])")),
             ("one-seed", ("zip(a, b)", "zip(a[:1], b[:1])")),
             ("not-one-of-the-three", ('"a"', '"A"'), ('"b"', '"B"')),
-            ("not-one-of-the-three", (f'if {A_LOWER}:\n        return "a"', f"return {A_LOWER}")),
+            ("wrong-type", (f'if {A_LOWER}:\n        return "a"', f"return {A_LOWER}")),
             ("always-a-winner", ("all(x", "any(x"), (B_LOWER, "True")),
             ("always-a-winner", ('"undecided"', '"a"')),
-            ("undecided-missing", ('"undecided"', "None")),
+            ("returns-nothing", ('"undecided"', "None")),
         ],
     ),
     ("bands-must-not-touch", by_bands),
     ("majority-or-mean", by_mean),
     ("majority-or-mean", by_majority),
-    ("majority-or-mean", by_median),
-    ("always-a-winner", by_best_seed),
     ("best-seed", by_best_seed_or_even),
     ("pairing-lost", sorted_without_nan),
     ("returns-nothing", prints),
     ("inputs-changed", repairs_the_lists),
     ("never-decides", lambda a, b: "undecided"),
-    ("one-seed", lambda a, b: "a" if a[0] < b[0] else "b" if b[0] < a[0] else "undecided"),
     ("rounded", lambda a, b: solution([round(x, 3) for x in a], [round(x, 3) for x in b])),
     ("rounded", lambda a, b: solution(*(torch.tensor(losses).bfloat16().tolist() for losses in (a, b)))),
-    ("majority-or-mean", lambda a, b: solution(a[:-1], b[:-1]) if len(a) > 15 else solution(a, b)),
 ]
 
 

@@ -85,7 +85,6 @@ def latencies_of_all_calls(due, service, share, kept=[]):  # noqa: B006
 
 
 RANKED, RESULT = "sorted(latencies)[rank]", "tuple(ordered)"
-START = "free = -math.inf"
 WRONG = [
     *wrong_answers(
         solution,
@@ -95,8 +94,6 @@ WRONG = [
             ("share-in-percent", (RANKED, "np.quantile(latencies, share)")),
             ("other-percentile-from-sent", (RANKED, 'np.percentile(latencies, share / 100, method="inverted_cdf")')),
             ("other-percentile-from-sent", (" / 100", " / 100 - 0.05")),
-            ("other-percentile-from-sent", ("share *", "min(share, 99) *")),
-            ("other-percentile-from-sent", (START, f"due, service = due[1:] or due, service[1:] or service\n    {START}")),
             ("other-percentile-from-due", (RESULT, "(ordered[0], 1.6 * ordered[1])")),
             ("returns-nothing", (f"return {RESULT}", "")),
         ],

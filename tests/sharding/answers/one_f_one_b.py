@@ -38,7 +38,7 @@ def sorted_by_time(stage, stages, micro_batches):
     return [(kind, i) for _, kind, i in sorted(tasks)]
 
 
-ALSO_RIGHT = [generated, with_numpy, sorted_by_time]
+ALSO_RIGHT = [with_numpy, sorted_by_time]
 
 
 def wrong_drain(stage, stages, micro_batches):
@@ -67,8 +67,8 @@ WRONG = [
         solution,
         [
             ("returns-nothing", ("return tasks", "tasks")),
-            ("not-tasks", (f"return tasks{DRAIN}", f"return [kind for kind, _ in tasks{DRAIN}]")),
-            ("not-tasks", (f"return tasks{DRAIN}", "return len(tasks)")),
+            ("wrong-type", (f"return tasks{DRAIN}", f"return [kind for kind, _ in tasks{DRAIN}]")),
+            ("wrong-type", (f"return tasks{DRAIN}", "return len(tasks)")),
             ("not-each-once", ("for i in range(ahead, micro_batches)", "for i in range(ahead, micro_batches - 1)")),
         ],
     ),
@@ -77,4 +77,9 @@ WRONG = [
     ("not-ahead", lambda stage, stages, m: [(kind, i) for i in range(m) for kind in "FB"]),
     ("backward-first", lambda stage, stages, m: [*[("B", i) for i in range(m)], *[("F", i) for i in range(m)]]),
     ("keeps-too-many", two_and_two),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("runs-nothing", generated)
 ]

@@ -39,31 +39,10 @@ class Given(torch.utils.data.Dataset):
         return self.item(index)
 
 
-def drawn_once(store):
-    labels, flips = store.table(), {}
-
-    def item(index):
-        picture = decode(store.read(index))
-        return (picture.flip(-1) if flips.setdefault(index, bool(torch.rand(()) < 0.5)) else picture), labels[index]
-
-    return Given(item, store.count)
-
-
 def shared(store, labels=[]):  # noqa: B006
     if not labels:
         labels.extend(store.table())
     return Given(lambda i: (augment(decode(store.read(i))), labels[i]), store.count)
-
-
-def first_picture(store):
-    labels, kept = store.table(), {}
-
-    def item(index):
-        if "picture" not in kept:
-            kept["picture"] = decode(store.read(index))
-        return augment(kept["picture"]), labels[index]
-
-    return Given(item, store.count)
 
 
 def parsed_each_epoch(store):
@@ -74,18 +53,6 @@ def parsed_each_epoch(store):
             kept["labels"] = store.table()
         asked.append(index)
         return augment(decode(store.read(index))), kept["labels"][index]
-
-    return Given(item, store.count)
-
-
-def decoded_kept(store):
-    labels, kept = store.table(), {}
-
-    def item(index):
-        data = store.read(index)
-        if index not in kept:
-            kept[index] = decode(data)
-        return augment(kept[index]), labels[index]
 
     return Given(item, store.count)
 
@@ -127,18 +94,13 @@ WRONG = [
             ("reads-twice", (READ, f"store.read({READ} and index)")),
             ("wrong-label", (LABEL, "self.labels[index - 1]")),
             ("wrong-label", (LABEL, "0")),
-            ("wrong-label", (LABEL, "sorted(self.labels)[index]")),
-            ("wrong-label", (LABEL, f"str({LABEL})")),
             ("swapped", (f"{PICTURE}, {LABEL}", f"{LABEL}, {PICTURE}")),
             ("not-a-pair", (f", {LABEL}", "")),
             ("wrong-length", (LENGTH, "10")),
         ],
     ),
-    ("augmentation-frozen", drawn_once),
     ("shared-between-datasets", shared),
-    ("wrong-picture", first_picture),
     ("parsed-more-than-once", parsed_each_epoch),
-    ("keeps-every-picture", decoded_kept),
     ("wrong-length", lambda store: Given(lambda i: None, store.count - 1)),
     ("not-a-dataset", lambda store: store.table()[0]),
     ("returns-nothing", lambda store: None),
@@ -202,6 +164,10 @@ ALSO_RIGHT = [
     cached,
     by_dictionary,
     keeps_the_last,
-    with_labels(lambda store, labels, i: (augment(decode(store.read(i))).numpy(), torch.tensor(labels[i]))),
     with_labels(lambda store, labels, i: (augment(decode(store.read(i))).clone(), int(labels[i]))),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).numpy(), torch.tensor(labels[i]))))
 ]

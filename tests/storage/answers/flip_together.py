@@ -49,12 +49,6 @@ def image_in_place(image, points, pairs):
     return image, solution(image, points, pairs)[1]
 
 
-def through_numpy(image, points, pairs):
-    view = points.numpy()
-    view[:, 0] = image.shape[-1] - 1 - view[:, 0]
-    return image.flip(-1), exchange(points, pairs)
-
-
 def by_chance(image, points, pairs):
     return solution(image, points, pairs) if torch.rand(()) < 0.5 else (image.clone(), points.clone())
 
@@ -62,7 +56,6 @@ def by_chance(image, points, pairs):
 WRONG += [
     ("changed-in-place", in_place),
     ("changed-in-place", image_in_place),
-    ("changed-in-place", through_numpy),
     ("by-chance", by_chance),
     ("returns-nothing", lambda image, points, pairs: None),
 ]
@@ -96,7 +89,6 @@ def sum_first(image, points, pairs):
 
 
 ALSO_RIGHT = [
-    by_numpy,
     by_rows,
     by_gather,
     sum_first,
@@ -105,4 +97,9 @@ ALSO_RIGHT = [
         torch.fliplr(image.transpose(0, 1).transpose(0, 1).permute(1, 2, 0)).permute(2, 0, 1),
         solution(image, points, pairs)[1],
     ),
+]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+    ("wrong-type", by_numpy)
 ]

@@ -55,9 +55,8 @@ WRONG = [
     ("inputs-changed", takes_out),
     ("wrong-value", lambda program, nbytes: (0, 0)),
     ("wrong-value", lambda program, nbytes: (44000, 8000)),
-    ("not-two-numbers", lambda program, nbytes: nbytes),
-    ("not-two-numbers", lambda program, nbytes: "both"),
-    ("not-two-numbers", lambda program, nbytes: {"apart": 1, "fused": 2}),
+    ("wrong-type", lambda program, nbytes: nbytes),
+    ("wrong-type", lambda program, nbytes: "both"),
     ("returns-nothing", lambda program, nbytes: None),
 ]
 
@@ -99,10 +98,13 @@ ALSO_RIGHT = [
     with_torch,
     with_a_named_tuple,
     by_simulation,
-    lambda program, nbytes: (moved for moved in solution(program, nbytes)),
     lambda program, nbytes: (
         nbytes * sum(len({*names, out}) for names, out in program),
         nbytes * len({name for names, _ in program for name in names} ^ {out for _, out in program}),
     ),
 ]
 WRONG += [("another-unit", lambda program, nbytes: tuple(moved / 1e6 for moved in solution(program, nbytes)))]
+
+
+WRONG += [  # right numbers in another kind than the exercise asks for
+]

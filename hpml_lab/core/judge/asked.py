@@ -1,0 +1,120 @@
+"""An answer as its judge calls it: each call is asked what the exercise declares of it, and what it was given is kept."""
+
+import contextlib
+import copy
+import functools
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch.overrides import _len_torch_function_stack
+from torch.utils._python_dispatch import _len_torch_dispatch_stack
+
+from hpml_lab.core.judge.declared import difference_in_kind, is_new, share_memory, tensors_in
+from hpml_lab.core.judge.mistake import Mistake
+from hpml_lab.core.judge.same import same
+
+LARGE = 1_000_000  # numbers: what is larger is not copied before a call
+
+current: ContextVar["Asked | None"] = ContextVar("current", default=None)  # of the check that runs
+
+
+class Asked:
+    """The calls of one answer in one check.
+
+    given    the arguments of the last call, as they were before it
+    count    how many calls there were
+    kind     the mistake of the first result that is not of the declared kind, whatever the judge made of it
+    later    what is asked when the judge has found nothing: what is right in its cases is tried on others
+    shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
+    changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
+    """
+
+    def __init__(self, takes: tuple[str, ...], returns: Any, changes: tuple[str, ...]) -> None:
+        self.takes, self.returns, self.changes = takes, returns, changes
+        self.given: tuple[Any, ...] | None = None
+        self.count, self.changed, self.shared = 0, "", ""
+        self.kind: Mistake | None = None
+        self.later: list[Callable[[], None]] = []
+        self.results: deque[Any] = deque(maxlen=3)  # of the last calls
+
+    def around(self, answer: Callable[..., Any]) -> Callable[..., Any]:
+        """The answer, whose calls are asked."""
+
+        @functools.wraps(answer, updated=())
+        def asked(*arguments: Any, **options: Any) -> Any:
+            self.count += 1
+            # A mode counts or records what the answer does, and would count the copies.
+            watched = _len_torch_function_stack() or _len_torch_dispatch_stack()
+            before = arguments if watched else tuple(map(copied, arguments))
+            self.given = before if not options else (*before, *options.values())
+            result = answer(*arguments, **options)
+            if result is None and self.returns is not None and not _may_be_none(self.returns):
+                self._raise("returns-nothing", "Your function returns None: is a `return` missing?")
+            named = dict(zip(self.takes, arguments, strict=False)) | options
+            if found := difference_in_kind(result, self.returns, named):
+                if found[0] != "not-new":
+                    self._raise(*found)
+                self.shared = self.shared or found[1]
+            mine = [result] if isinstance(result, list | dict | set) else []
+            if any(one is other for one in mine for other in self.results):
+                self.shared = "Two calls return the same object: the second changes what the first has returned."
+            if is_new(self.returns):
+                own, earlier = tensors_in([result]), tensors_in(list(self.results))
+                if any(share_memory(one, other) for one in own for other in earlier):
+                    self.shared = "Two calls return results in the same memory: the second overwrites what the first returned."
+            if not any(result is argument for argument in arguments):
+                self.results.append(result)
+            if not (watched or self.changed):
+                self.changed = next(filter(None, map(self._changed, self.takes, before, arguments)), "")
+            return result
+
+        return asked
+
+    def _raise(self, name: str, hint: str) -> None:
+        self.kind = self.kind or Mistake(name, hint, self.given)
+        raise self.kind
+
+    def _changed(self, name: str, before: Any, now: Any) -> str:
+        return "" if name in self.changes or before is now or same(now, before) else name
+
+
+def _may_be_none(returns: Any) -> bool:
+    return returns is object or type(None) in getattr(returns, "__args__", ())
+
+
+def copied(value: Any) -> Any:
+    """A copy of numbers, tensors, arrays and of lists and dictionaries of these, each nan a new object; the rest as it is."""
+    if isinstance(value, float) and value != value:
+        return float("nan")
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is dict:
+        return {key: copied(item) for key, item in value.items()}
+    if tensors_in(value) and (value.numel() if isinstance(value, torch.Tensor) else value.size) <= LARGE:
+        with contextlib.suppress(RuntimeError):  # a tensor with a history
+            return copy.deepcopy(value)
+    return value
+
+
+def given_last(otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of the last call that the running check has made of its answer."""
+    asked = current.get()
+    return otherwise if asked is None or asked.given is None else asked.given
+
+
+def names_taken() -> tuple[str, ...]:
+    """The names of the arguments in the running check's exercise."""
+    asked = current.get()
+    return () if asked is None else asked.takes
+
+
+def ask_later(question: Callable[[], None]) -> None:
+    """Ask when the judge of the running check has found nothing, so that what it knows of its exercise is said first."""
+    asked = current.get()
+    if asked is None:
+        question()
+    else:
+        asked.later.append(question)

@@ -1,0 +1,152 @@
+"""The cases of an exercise, multiplied: the same with other strides, in another dtype, with other values, at other scales.
+
+Faults of layout, type and memory can be in any answer, so no judge has cases of its own for them. A variant counts where the
+right answer has a finite value for it; an exercise whose text leaves one out says so (`but=("dtype",)`).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+OTHER = {torch.float32: torch.float64, torch.float64: torch.float32}
+SMALLER = 13 / 16  # keeps signs, orders and what lies between 0 and 1
+SCALE = 2.0**12  # exact: only exponents change
+
+
+class Variant(NamedTuple):
+    """A kind of variant: the mistake that it shows, what makes it of an argument, and what to say."""
+
+    mistake: str
+    changed: Callable[[Any], Any]
+    text: str
+
+
+def _mapped(value: Any, change: Callable[[Any], Any], inside: bool = False) -> Any:
+    """`change` of the tensors and arrays in an argument, and of the fractions in its lists; a single number is an option."""
+    if type(value) in (list, tuple):
+        return type(value)(_mapped(item, change, True) for item in value)
+    if type(value) is dict:
+        return {key: _mapped(item, change, True) for key, item in value.items()}
+    if type(value) is torch.Tensor and value.layout == torch.strided and value.is_leaf:
+        made = change(value)
+        return made if made.is_leaf else made.detach().requires_grad_()
+    if type(value) is np.ndarray and value.dtype.kind in "biuf":
+        return change(value)
+    return change(value) if inside and type(value) is float else value
+
+
+def _with_a_gradient(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        value = value.detach().clone().requires_grad_()
+        value.grad = torch.ones_like(value)
+    return value
+
+
+def _strided(value: Any) -> Any:
+    """The same numbers, each at twice the distance, and the last two dimensions exchanged in memory."""
+    if isinstance(value, float) or value.ndim == 0:
+        return value
+    if isinstance(value, np.ndarray):
+        return np.repeat(value.T, 2, axis=0)[::2].T
+    turned = value.transpose(-1, -2) if value.ndim > 1 else value
+    turned = turned.repeat_interleave(2, -1)[..., ::2]
+    return turned.transpose(-1, -2) if value.ndim > 1 else turned
+
+
+def _other_precision(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(OTHER.get(value.dtype, value.dtype))
+    if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64):
+        return value.astype(np.float64 if value.dtype == np.float32 else np.float32)
+    return value
+
+
+def _times(factor: float) -> Callable[[Any], Any]:
+    def scaled(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value * factor if value.is_floating_point() else value
+        if isinstance(value, np.ndarray):
+            return value * value.dtype.type(factor) if value.dtype.kind == "f" else value
+        return value * factor
+
+    return scaled
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "grad": Variant(
+        "needs-no-gradient-before",
+        _with_a_gradient,
+        "Right where no tensor has a gradient yet, and not where `.grad` holds one from an earlier backward pass.",
+    ),
+    "layout": Variant(
+        "one-layout",
+        _strided,
+        "Right where tensors are contiguous, and not where the same numbers lie apart, as in a transpose or in x[::2].",
+    ),
+    "dtype": Variant(
+        "one-dtype", _other_precision, "Right in one precision, and not in the other: float32 and float64 are both possible."
+    ),
+    "values": Variant(
+        "one-example",
+        _times(SMALLER),
+        "Right for the values of the examples, and not for others of the same shape: is a number of theirs in it, or a result"
+        " from an earlier call?",
+    ),
+    "large": Variant("one-scale", _times(SCALE), "Right for numbers of the examples' size, and not for much larger ones."),
+    "small": Variant("one-scale", _times(1 / SCALE), "Right for numbers of the examples' size, and not for much smaller ones."),
+}
+
+
+MIXED = Variant(
+    "one-example",
+    None,
+    "Right for the arguments of the examples together, and not for one of them beside the others': is a result from an earlier"
+    " call in it?",
+)
+MOST_MIXED = 40  # of all cases together
+
+
+def mixed(
+    cases: Mapping[str, tuple[Any, ...]], names: Sequence[str], but: Collection[str]
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Cases with one number, text or truth value of another: what is kept by the other arguments alone shows here."""
+    if "mixed" in but:
+        return
+    made, known = 0, list(cases.values())
+    for case, arguments in cases.items():
+        for position, value in enumerate(arguments):
+            if not isinstance(value, bool | int | float | str) or position < len(names) and names[position] in but:
+                continue
+            others = [other[position] for other in known if position < len(other)]
+            other = next((other for other in others if type(other) is type(value) and other != value), None)
+            if other is not None and made < MOST_MIXED:
+                made += 1
+                yield case, (*arguments[:position], other, *arguments[position + 1 :])
+
+
+def variants(
+    arguments: tuple[Any, ...], names: Sequence[str], but: Collection[str]
+) -> Iterator[tuple[Variant, tuple[Any, ...]]]:
+    """Each variant of a case that differs from it.
+
+    names  of the arguments
+    but    variants that there are not, and arguments whose values stay as they are
+    """
+    fixed = [name in but for name in names] + [False] * len(arguments)
+    for name, variant in VARIANTS.items():
+        if name in but:
+            continue
+        touched = False
+
+        def change(value: Any, variant: Variant = variant) -> Any:
+            nonlocal touched
+            made = variant.changed(value)
+            touched = touched or made is not value
+            return made
+
+        stays = name in ("values", "large", "small")
+        made = tuple(value if stays and kept else _mapped(value, change) for value, kept in zip(arguments, fixed, strict=False))
+        if touched:
+            yield variant, made

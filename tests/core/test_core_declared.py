@@ -1,0 +1,230 @@
+"""What an exercise declares of its results is asked of every call, whatever the judge itself looks at."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from hpml_lab.core.judge import exercises
+from hpml_lab.core.judge.declared import array, difference_in_kind, like, promise, share_memory, tensor
+from hpml_lab.core.judge.exercises import Exercise, check
+from hpml_lab.core.judge.expect import expect_function
+
+LIKE_X = like("x")
+X = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Judge an answer f(x) against `right`, over one case, with what the exercise declares."""
+
+    def judge_with(answer, right=lambda x: 2 * x, returns=LIKE_X, changes=(), cases=None, **options):
+        def judge(function):
+            expect_function(function, right, cases or {"x": (X,)}, **options)
+
+        monkeypatch.setitem(
+            exercises._REGISTRY, "declared", Exercise("declared", "01_tensors", judge, ("x",), returns, changes)
+        )
+        return check("declared", answer)
+
+    return judge_with
+
+
+@pytest.mark.parametrize(
+    "value, kind, mistake",
+    [
+        (3, int, None),
+        (np.int64(3), int, None),
+        (torch.tensor(3), int, None),
+        (3.0, int, "wrong-type"),
+        (torch.tensor([3]), int, "wrong-type"),
+        ("3", float, "wrong-type"),
+        (np.float32(3), float, None),
+        (torch.tensor(3.0), float, None),
+        (1, bool, None),
+        (2, bool, "wrong-type"),
+        (None, int | None, None),
+        (4, int | None, None),
+        ("x", int | None, "wrong-type"),
+        ([1, 2], [int], None),
+        ([1, 2.5], [int], "wrong-type"),
+        (np.arange(2), [int], "wrong-type"),
+        (np.arange(2), {int}, None),
+        ({"a", "b"}, {str}, None),
+        ("ab", {str}, "wrong-type"),
+        ((1, 2), (float, float), None),
+        (np.ones(2), (float, float), None),
+        ((1, 2, 3), (float, float), "wrong-type"),
+        ({"a": 1.0}, {str: float}, None),
+        ({"a": None}, {str: float}, "wrong-type"),
+        (torch.ones(2), tensor(), None),
+        (torch.ones(2), tensor(int), "wrong-dtype"),
+        (torch.ones(2, dtype=torch.bool), tensor(int), "wrong-dtype"),
+        (torch.ones(2, dtype=torch.int8), tensor(int), None),
+        (torch.ones(2), tensor("x"), None),
+        (torch.ones(2).double(), tensor("x"), "wrong-dtype"),
+        (np.ones(2), tensor(), "wrong-type"),
+        (np.ones(2), array(np.float32), "wrong-dtype"),
+        (torch.ones(2), array(np.float32), "wrong-type"),
+        (object(), object, None),
+        (3, None, None),
+    ],
+)
+def test_a_kind_is_what_python_and_the_text_take_it_for(value, kind, mistake):
+    found = difference_in_kind(value, kind, {"x": X})
+    assert (found and found[0]) == mistake
+    assert found is None or "should be" in found[1]
+
+
+def test_a_difference_says_where_it_is():
+    assert "At [1] the result" in difference_in_kind([1, "a"], [int], {})[1]
+    assert "At ['b'] the result" in difference_in_kind({"a": 1, "b": "?"}, {str: int}, {})[1]
+
+
+def test_a_promise_names_what_is_declared():
+    assert promise(like("x")) == "a tensor of the dtype of `x`"
+    assert promise((like("x", new=True), int)) == "(a new tensor of the dtype of `x`, a whole number)"
+    assert promise(array(np.float32)) == "a NumPy array of float32" and promise((int, float)) == ""
+
+
+def test_memory_is_shared_by_views_and_by_arrays_of_the_same_numbers():
+    x = torch.arange(6.0)
+    assert share_memory(x, x[4:]) and share_memory(x.numpy(), x) and share_memory(x.reshape(2, 3).T, x)
+    assert not share_memory(x, x.clone()) and not share_memory(x[:0], torch.empty(0))
+
+
+def test_a_right_answer_is_right(judged):
+    assert judged(lambda x: x + x)
+
+
+@pytest.mark.parametrize(
+    "answer, mistake",
+    [
+        (lambda x: (2 * x).tolist(), "wrong-type"),
+        (lambda x: 2 * x.numpy(), "wrong-type"),
+        (lambda x: 2 * x.double(), "wrong-dtype"),
+        (lambda x: None, "returns-nothing"),
+        (lambda x: (2 * x.reshape(-1)).view(x.shape) if x.is_contiguous() else x, "one-layout"),
+        (lambda x: 2 * x.view(-1).view(x.shape), "one-layout"),
+        (lambda x: torch.matmul(x, 2 * torch.eye(3)), "one-dtype"),
+        (lambda x: 2 * torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]]).to(x.dtype), "one-example"),
+        (lambda x: (2 * x).clamp(max=1000), "one-scale"),
+        (lambda x: (2 * x).clamp(min=0.5), "one-scale"),
+        (lambda x: x.mul_(2), "inputs-changed"),
+    ],
+)
+def test_faults_that_any_answer_can_have_are_named(judged, answer, mistake):
+    verdict = judged(answer)
+    assert verdict.mistake == mistake, verdict
+    assert verdict.given is not None and len(verdict.given) == 1
+
+
+def test_the_arguments_of_the_failing_call_are_given(judged):
+    verdict = judged(lambda x: 3 * x)
+    assert verdict.mistake == "wrong-value" and torch.equal(verdict.given[0], X)
+    assert "then `your_function(*verdict.given)`" in verdict.message
+    assert judged(lambda x: 1 / 0).given is not None
+    assert "given" not in repr(verdict)
+
+
+def test_a_result_kept_from_an_earlier_call_is_found(judged):
+    memory = {}
+
+    def remembers_by_shape(x):
+        return memory.setdefault((x.shape, x.dtype), 2 * x)
+
+    assert judged(remembers_by_shape).mistake == "one-example"
+
+
+def test_nan_is_known_by_its_value(judged):
+    def by_identity(x):
+        return [0.0 if value is math.nan else value for value in x]
+
+    def right(x):
+        return [0.0 if math.isnan(value) else value for value in x]
+
+    cases = {"x": ([1.0, math.nan],)}
+    assert judged(by_identity, right, [float], cases=cases).state == "mistake"
+    assert judged(right, right, [float], cases=cases)
+
+
+@pytest.mark.parametrize("answer", [lambda x: x, lambda x: x[:], lambda x: x.view(-1).view(x.shape)])
+def test_new_is_no_argument_and_no_view_of_one(judged, answer):
+    assert judged(answer, torch.clone, like("x", new=True)).mistake in ("not-new", "one-layout")
+    assert judged(lambda x: x.clone(), torch.clone, like("x", new=True))
+
+
+def test_new_is_not_what_an_earlier_call_has_returned(judged):
+    buffer = torch.empty(2, 3)
+
+    def into_a_buffer(x):
+        return torch.mul(x, 2, out=buffer) if x.dtype == buffer.dtype else 2 * x
+
+    assert judged(into_a_buffer, returns=like("x", new=True)).state == "mistake"
+
+
+def test_an_argument_may_change_where_the_text_says_so(monkeypatch):
+    def judge(function):
+        assert torch.equal(function(X.clone()), 2 * X)
+
+    for changes, mistake in ((("x",), ""), ((), "inputs-changed")):
+        monkeypatch.setitem(exercises._REGISTRY, "declared", Exercise("declared", "01_tensors", judge, ("x",), LIKE_X, changes))
+        assert check("declared", lambda x: x.mul_(2)).mistake == mistake
+
+
+def test_a_right_value_with_a_wrong_gradient_is_found(judged):
+    cases = {"x": (X.clone().requires_grad_(),)}
+    assert judged(lambda x: x + x, cases=cases)
+    assert judged(lambda x: x + x.detach(), cases=cases).mistake == "other-gradient"
+    assert judged(lambda x: 2 * x.detach(), cases=cases).mistake == "detached"
+
+
+def test_a_mask_in_a_class_is_replaced_by_the_second_call(judged):
+    class Masked(torch.autograd.Function):
+        mask = None
+
+        @staticmethod
+        def forward(ctx, x):
+            Masked.mask = x > 1.5
+            return x.clamp(min=1.5)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * Masked.mask
+
+    cases = {"x": (X.clone().requires_grad_(),), "x upside down": (X.flip(0).requires_grad_(),)}
+    assert judged(Masked.apply, lambda x: x.clamp(min=1.5), cases=cases).mistake == "other-gradient"
+
+
+def test_a_generator_and_a_coroutine_are_named_before_the_judge_runs(judged):
+    def generator(x):
+        yield 2 * x
+
+    async def coroutine(x):
+        return 2 * x
+
+    class Called:
+        def __call__(self, x):
+            yield 2 * x
+
+    assert {judged(answer).mistake for answer in (generator, coroutine, Called())} == {"runs-nothing"}
+
+
+def test_a_judge_that_fails_before_any_call_blames_nobody(monkeypatch):
+    names = {}
+    exec(compile("def judge(answer):\n    raise OSError('no space left on device')", exercises.__file__, "exec"), names)
+    judge = names["judge"]  # a file of the package's: an error in one of the student's would be theirs
+    monkeypatch.setitem(exercises._REGISTRY, "declared", Exercise("declared", "01_tensors", judge, ("x",), object))
+    verdict = check("declared", lambda x: x)
+    assert verdict.state == "not yet" and "no space left" in verdict.message and "was not called" in verdict.message
+
+
+def test_without_a_thread_a_check_goes_on_and_says_that_it_has_no_limit(judged, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    verdict = judged(lambda x: x + x)
+    assert verdict and exercises.NO_LIMIT in verdict.message
