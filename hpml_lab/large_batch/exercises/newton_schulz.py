@@ -5,7 +5,9 @@ from collections.abc import Callable
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.large_batch.lessons.orthogonalization import CLASSICAL, MUON, Coefficients
@@ -105,7 +107,7 @@ CASES = {
 }
 
 
-@exercise("newton-schulz", notebook="15_large_batch")
+@exercise("newton-schulz", notebook="15_large_batch", takes="g, coefficients, eps", returns=like("g"))
 def judge_newton_schulz(answer: Callable) -> None:
     """U p(… p(S / max(‖g‖, ε))) Vᵀ for g = U S Vᵀ, with a polynomial for each step, and no product larger than it needs."""
     RUBRIC.expect(answer, CASES, explain=_explain)
