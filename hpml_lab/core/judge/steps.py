@@ -1,7 +1,7 @@
 """A training by its effects: the gradient that each step of the optimizer took, and the parameters after it.
 
-What ran in between is not looked at: `net.forward(x)`, single layers, a checkpoint, a closure, a scheduler and torch.func are as
-good as `net(x)`. The optimizer is the real one, whose hooks record.
+What ran in between is not looked at: `net.forward(x)`, single layers, a checkpoint, a closure, a scheduler and torch.func are
+as good as `net(x)`. The optimizer is the real one, whose hooks record.
 """
 
 import weakref
@@ -67,6 +67,10 @@ class Steps:
         """The gradient that is there now."""
         return flat(torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters)
 
+    def _differ(self, own: torch.Tensor, other: torch.Tensor) -> bool:
+        """True where parameters differ, among those whose gradient counts."""
+        return not (same(own, other, 1e-5) if self.counts is None else same(own * self.counts, other * self.counts, 1e-5))
+
     @property
     def end(self) -> torch.Tensor:
         """The parameters as they are now."""
@@ -85,7 +89,7 @@ class Steps:
 
     def explain(self, right: "Steps") -> None:
         """Raise the Mistake that the record shows, where it shows one: only what was seen is said."""
-        if not self.points and not torch.equal(self.end, self.start):
+        if not self.points and self._differ(self.end, self.start):
             hint = "The net has changed, but not by the optimizer that you were given, which made no step."
             raise Mistake("another-optimizer", f"{hint} || All steps are made by the optimizer that is given.")
         if not self.points:
@@ -106,12 +110,16 @@ class Steps:
             )
             raise Mistake("step-before-backward", f"{hint} backward has to come first.")
         if none:
-            hint = "Gradients reached the parameters, but at each step there was none: they were gone. || Clear them before backward."
+            hint = "Gradients reached the parameters, and at each step there was none any more. || Clear them before backward."
             raise Mistake("zeroed-before-step", hint)
         if any(own != rate for own, rate in zip(self.rates, right.rates, strict=False)):
             hint = "You change the optimizer's rate. It is not part of the task, and with momentum not the same as a gradient."
             raise Mistake("changes-the-rate", hint)
         step = self.first_difference(right)
+        points = enumerate(zip(self.points[:step], right.points, strict=False))
+        if (moved := next((i for i, pair in points if self._differ(*pair)), None)) is not None:
+            hint = f"Step {moved} (from 0) took the right gradient, and the parameters after it are others."
+            raise Mistake("other-weights", f"{hint} Was the optimizer's state changed, or a weight?")
         if step is None and len(self.points) != len(right.points):
             hint = f"The optimizer that you were given made steps: {len(self.points)} instead of {len(right.points)}."
             raise Mistake("other-number-of-steps", hint)
@@ -126,8 +134,8 @@ class Steps:
         sizes = [each.numel() for each in self.parameters]
         parts = zip(self.names, *(each.gradients[step].split(sizes) for each in (self, right)), strict=True)
         if lost := [name for name, own, wanted in parts if not own.any() and wanted.any()]:
-            hint = f"In step {step} (from 0) {', '.join(lost)} of the net that was given had no gradient: is it frozen, or replaced?"
-            raise Mistake("parameter-without-gradient", hint)
+            hint = f"In step {step} (from 0) {', '.join(lost)} of the net that was given had no gradient."
+            raise Mistake("parameter-without-gradient", f"{hint} Is it frozen, or replaced?")
 
 
 class Memory(TorchDispatchMode):

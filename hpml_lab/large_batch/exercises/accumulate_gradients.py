@@ -114,9 +114,8 @@ def judge_accumulate_gradients(answer: Train) -> None:
     if own.most > TIMES * needed.most:
         raise Mistake(
             "all-graphs-at-once",
-            f"The steps are right, and with {MANY} batches in a group you keep {own.most / needed.most:.0f} times the memory that "
-            "one batch needs. || backward frees a batch's graph, with the activations in it, and adds to the gradients that are "
-            "there.",
+            f"The steps are right, and with {MANY} batches in a group you keep {own.most / needed.most:.0f} times the memory "
+            "of one. || backward frees a batch's graph, with its activations, and adds to the gradients that are there.",
         )
     batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
     if not same(_steps(answer, batches, k, left=True).points, _steps(right, batches, k).points):

@@ -13,7 +13,7 @@ from hpml_lab.core.judge.steps import Steps
 from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, stack_of_nets
 from hpml_lab.nets.lessons.networks import XorNet
 
-CASES = {  # steps, the optimizer's options, the size of the inputs; above 1 the net has ReLUs, so that its gradients grow as well
+CASES = {  # steps, the optimizer's options, the size of the inputs: above 1 the net has ReLUs, so that its gradients grow
     "6 steps": (6, {"lr": 0.3}, 1.0),
     "3 steps with momentum": (3, {"lr": 0.05, "momentum": 0.8}, 1.0),
     "4 steps that are too long": (4, {"lr": 10.0}, 1.0),
@@ -71,8 +71,8 @@ error
     arguments-swapped :: elements of target :: The loss takes the prediction first, the target second.
     no-graph :: does not require grad :: The loss has no graph: is the forward pass inside no_grad, or the loss detached?
 only in cases
-    clipped-gradients :: up to 100 :: Your weights are right while gradients are small. With larger inputs the gradients' norm is
-        17, and the weights differ: are gradients clipped in your loop? The optimizer should use them as they are.
+    clipped-gradients :: up to 100 :: Your weights are right while gradients are small. With larger inputs the gradients' norm
+        is 17, and the weights differ: are gradients clipped in your loop? The optimizer should use them as they are.
 """,
     wrap=lambda train: lambda words: (lambda found: (found.path, found.losses))(_Trained(train, words)),
 )
@@ -83,7 +83,7 @@ def judge_training_loop(answer: Callable) -> None:
     RUBRIC.expect(answer, {words: (words,) for words in CASES}, tolerance=1e-5, explain=lambda *_: _explain(answer))
     losses = _Trained(answer, "6 steps").losses
     if any(getattr(loss, "requires_grad", False) for loss in losses):
-        hint = "Each tensor in your list keeps its graph in memory. || A list of numbers does not: take the number out of each loss."
+        hint = "Each tensor in your list keeps its graph in memory. || A list of numbers does not: take each loss's number."
         raise Mistake("keeps-graphs", hint)
     if any(isinstance(loss, torch.Tensor) for loss in losses):
         raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors. || Plain numbers are asked for.")

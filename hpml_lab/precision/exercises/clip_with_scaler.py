@@ -1,4 +1,4 @@
-"""A training step with GradScaler that clips the norm of the gradient, judged by the gradient that the optimizer's step takes."""
+"""A training step with GradScaler that clips the norm of the gradient."""
 
 from collections.abc import Callable
 
@@ -32,8 +32,8 @@ TORCHS_ERRORS = {  # a part of what GradScaler says: (mistake, hint)
     "step() has already": ("stepped-twice", "scaler.step(optimizer) is called twice in one step."),
     "for this optimizer": (
         "no-gradients",
-        "When the scaler looked, in unscale_ or else in step, no parameter had a gradient. || backward() comes before both, and "
-        "zero_grad() not in between.",
+        "When the scaler looked, in unscale_ or else in step, no parameter had a gradient. || backward() comes before both, "
+        "and zero_grad() not in between.",
     ),
     "prior to update": (
         "nothing-to-update",
@@ -79,7 +79,7 @@ def check_overflow(steps: Steps, is_lowered: bool) -> None:
     if not torch.equal(steps.end, steps.start):
         raise Mistake(
             "stepped-on-overflow",
-            "The weights changed although the gradients were infinite. || optimizer.step() also steps on infinite gradients: "
+            "The weights changed although the gradients were infinite. || optimizer.step() also steps on infinite ones: "
             "scaler.step(optimizer) looks first.",
         )
     if not is_lowered:
@@ -109,8 +109,8 @@ def check_step(steps: Steps, true: torch.Tensor, scale: float, max_norm: float, 
     if not steps.gradients:
         raise Mistake(
             "never-steps",
-            "The optimizer made no step, and the batch's gradient is finite. || The step is the scaler's: scaler.step(optimizer), "
-            "which skips it where it finds a gradient that is not finite.",
+            "The optimizer made no step, and the batch's gradient is finite. || The step is the scaler's: "
+            "scaler.step(optimizer), which skips it where it finds a gradient that is not finite.",
         )
     [used] = steps.gradients
     if close(used, clipped(true, max_norm)):  # however it was done: max_norm times the scale is right too
@@ -130,8 +130,8 @@ def check_step(steps: Steps, true: torch.Tensor, scale: float, max_norm: float, 
         "not-clipped": ((true,), "The step took the whole gradient. || It is clipped before the step, and after backward()."),
         "always-normalized": (
             (true * max_norm / true.norm(),),
-            "The step's gradient has the norm max_norm, and the true one is shorter. || It is not made longer, and it is clipped "
-            "when it is no longer scaled.",
+            "The step's gradient has the norm max_norm, and the true one is shorter. || It is not made longer, and is "
+            "clipped when it is no longer scaled.",
         ),
         "clipped-by-value": (
             (true.clamp(-max_norm, max_norm),),
