@@ -87,19 +87,21 @@ class Steps:
         times = (own @ wanted / (wanted @ wanted)).item()
         return f"{times:.3g} times" if same(own, times * wanted, 1e-4) else "not"
 
-    def explain(self, right: "Steps") -> None:
-        """Raise the Mistake that the record shows, where it shows one: only what was seen is said."""
+    def expect_some(self) -> None:
+        """Raise Mistake if the optimizer has made no step."""
         if not self.points and self._differ(self.end, self.start):
             hint = "The net has changed, but not by the optimizer that you were given, which made no step."
             raise Mistake("another-optimizer", f"{hint} || All steps are made by the optimizer that is given.")
         if not self.points:
             raise Mistake("never-steps", "The optimizer that you were given made no step. || What changes the net is its step.")
+
+    def explain(self, right: "Steps") -> None:
+        """Raise the Mistake that the record shows, where it shows one: only what was seen is said."""
+        self.expect_some()
         none = not any(gradient.any() for gradient in self.gradients)
         reached = [arrival.step for arrival in self.arrived if not arrival.is_zero]
         if none and not self.arrived:
-            hint = (
-                "No parameter had a gradient at any step, and none ever reached one. || Without backward there is no gradient."
-            )
+            hint = "No parameter had a gradient at any step, and none ever reached one. || backward has to reach the net that was given."
             raise Mistake("no-backward", hint)
         if none and not reached:
             hint = "All gradients are exactly 0, so no step changes anything. || Does the loss depend on the net's output?"
@@ -113,13 +115,19 @@ class Steps:
             hint = "Gradients reached the parameters, and at each step there was none any more. || Clear them before backward."
             raise Mistake("zeroed-before-step", hint)
         if any(own != rate for own, rate in zip(self.rates, right.rates, strict=False)):
-            hint = "You change the optimizer's rate. It is not part of the task, and with momentum not the same as a gradient."
+            hint = (
+                "You change the optimizer's rate. || With momentum that is not the same as another gradient: leave it as it is."
+            )
             raise Mistake("changes-the-rate", hint)
         step = self.first_difference(right)
         points = enumerate(zip(self.points[:step], right.points, strict=False))
         if (moved := next((i for i, pair in points if self._differ(*pair)), None)) is not None:
             hint = f"Step {moved} (from 0) took the right gradient, and the parameters after it are others."
-            raise Mistake("other-weights", f"{hint} Was the optimizer's state changed, or a weight?")
+            raise Mistake("other-weights", f"{hint} Were the optimizer's state or options changed, or a weight?")
+        before = [self.start, *self.points]
+        if step is not None and any(self._differ(each.parameters, before[each.step]) for each in self.arrived):
+            hint = "Between two steps the parameters changed: a backward pass came to others than the step before had left."
+            raise Mistake("other-weights", hint)
         if step is None and len(self.points) != len(right.points):
             hint = f"The optimizer that you were given made steps: {len(self.points)} instead of {len(right.points)}."
             raise Mistake("other-number-of-steps", hint)

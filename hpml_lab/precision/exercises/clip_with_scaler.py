@@ -24,7 +24,7 @@ BATCHES = (
 TORCHS_ERRORS = {  # a part of what GradScaler says: (mistake, hint)
     "_scale is None": (
         "loss-not-scaled",
-        "The scaler was asked before it has scaled anything. || backward() runs on the loss that the given scaler has scaled: "
+        "unscale_, step or update came before the scaler had scaled anything. || Before them the loss is scaled: "
         "scaler.scale(loss).backward().",
     ),
     "unscale_() has already": ("unscaled-twice", "unscale_ is called twice in one step. Call it once, right after backward()."),
@@ -106,18 +106,16 @@ def check_step(steps: Steps, true: torch.Tensor, scale: float, max_norm: float, 
         )
     if not steps.gradients and not left.isfinite().all():
         raise Mistake("not-zeroed", "The gradient at the step is that of this batch alone: the last one has to be cleared.")
-    if not steps.gradients:
-        raise Mistake(
-            "never-steps",
-            "The optimizer made no step, and the batch's gradient is finite. || The step is the scaler's: "
-            "scaler.step(optimizer), which skips it where it finds a gradient that is not finite.",
-        )
+    steps.expect_some()
     [used] = steps.gradients
     if close(used, clipped(true, max_norm)):  # however it was done: max_norm times the scale is right too
         return
     parts = clipped(true[:-1], max_norm), clipped(true[-1:], max_norm)
     known = {
-        "no-gradients": ((0 * true,), "At the optimizer's step there was no gradient: zero_grad() comes before backward()."),
+        "no-gradients": (
+            (0 * true,),
+            "At the optimizer's step the gradient was 0, or gone. || Nothing clears it between backward() and the step.",
+        ),
         "clipped-before-unscale": (
             (clipped(scale * true, max_norm) / scale,),
             "The gradients that were clipped are still scaled: their norm is too large by the scale.",
