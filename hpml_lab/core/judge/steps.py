@@ -101,23 +101,19 @@ class Steps:
         none = not any(gradient.any() for gradient in self.gradients)
         reached = [arrival.step for arrival in self.arrived if not arrival.is_zero]
         if none and not self.arrived:
-            hint = "No parameter had a gradient at any step, and none ever reached one. || backward has to reach the net that was given."
-            raise Mistake("no-backward", hint)
+            hint = "No parameter had a gradient at any step, and none ever reached one."
+            raise Mistake("no-backward", f"{hint} || backward has to reach the net that was given.")
         if none and not reached:
             hint = "All gradients are exactly 0, so no step changes anything. || Does the loss depend on the net's output?"
             raise Mistake("zero-gradients", hint)
         if reached and reached[0] > 0 and not self.gradients[0].any():
-            hint = (
-                "At your first step there was no gradient; the first came after it. || A step uses the gradients of this pass:"
-            )
-            raise Mistake("step-before-backward", f"{hint} backward has to come first.")
+            hint = "At your first step there was no gradient; the first came after it."
+            raise Mistake("step-before-backward", f"{hint} || A step uses the gradients of this pass: backward comes first.")
         if none:
             hint = "Gradients reached the parameters, and at each step there was none any more. || Clear them before backward."
             raise Mistake("zeroed-before-step", hint)
         if any(own != rate for own, rate in zip(self.rates, right.rates, strict=False)):
-            hint = (
-                "You change the optimizer's rate. || With momentum that is not the same as another gradient: leave it as it is."
-            )
+            hint = "You change the optimizer's rate. || With momentum that is not the same as another gradient."
             raise Mistake("changes-the-rate", hint)
         step = self.first_difference(right)
         points = enumerate(zip(self.points[:step], right.points, strict=False))
@@ -126,7 +122,7 @@ class Steps:
             raise Mistake("other-weights", f"{hint} Were the optimizer's state or options changed, or a weight?")
         before = [self.start, *self.points]
         if step is not None and any(self._differ(each.parameters, before[each.step]) for each in self.arrived):
-            hint = "Between two steps the parameters changed: a backward pass came to others than the step before had left."
+            hint = "Not only the steps change parameters: a backward pass came to others than the step before had left."
             raise Mistake("other-weights", hint)
         if step is None and len(self.points) != len(right.points):
             hint = f"The optimizer that you were given made steps: {len(self.points)} instead of {len(right.points)}."

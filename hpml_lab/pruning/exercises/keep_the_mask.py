@@ -158,12 +158,12 @@ def _explain(answer: Train) -> None:
     """Raise the Mistake that says where the training first differs from the right one."""
     for words in _CASES:
         got, wanted = _Trained(answer, words), _Trained(right, words)
-        got.steps.explain(wanted.steps)
         step = got.steps.first_difference(wanted.steps)
         seen = [int((each.parameters[~got.kept] != 0).sum()) for each in got.steps.arrived if each.step == step]
         if any(seen):
             hint = f"For {words}, {max(seen)} pruned weights were not 0 in the pass of step {step} (from 0)."
             raise Mistake("pruned-weights-in-a-pass", f"{hint} || The masks come before the first pass, and after each step.")
+        got.steps.explain(wanted.steps)
         if step is not None:
             hint = f"For {words}, the gradient of step {step} (from 0) is {got.steps.factor(step, wanted.steps)} the right one."
             raise Mistake("another-gradient", f"{hint} Is it another loss, or are the batches not taken as they come?")
