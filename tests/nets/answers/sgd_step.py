@@ -57,6 +57,8 @@ WRONG = [
             ("first-only", (CLEAR, f"{CLEAR}; return parameters")),
             ("keeps-the-gradient", (CLEAR, "pass")),
             ("steps-twice", (STEP, f"{STEP}; {STEP}")),
+            ("sign-only", (STEP, "p -= lr * p.grad.sign()")),
+            ("decays-too", (STEP, "p -= lr * (p.grad + p)")),
             ("some-left-out", ("for p in parameters", "for p in parameters[1:]")),
             ("zeroed-too-soon", (STEP, "new = p - lr * p.grad")),
             ("wrong-value", (STEP, "p -= lr**2 * p.grad")),

@@ -66,17 +66,6 @@ def gradients_by_hooks(net, masks, optimizer, batches):
         handle.remove()
 
 
-def smallest_again(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        learn(net, optimizer, x, y)
-        with torch.no_grad():
-            for name, mask in masks.items():
-                p = net.get_parameter(name)
-                threshold = p.abs().flatten().kthvalue(int((~mask).sum())).values
-                p[p.abs() <= threshold] = 0
-
-
 def from_the_current_zeros(net, masks, optimizer, batches):
     mask_now(net, masks)
     for x, y in batches:
@@ -154,7 +143,6 @@ WRONG = [
     ),
     ("never-masked", new_tensors),
     ("gradients-only", gradients_by_hooks),
-    ("mask-chosen-anew", smallest_again),
     ("masked-once", from_the_current_zeros),
     ("masks-left-in-the-net", hooks_stay),
     ("parameters-replaced", new_parameters),
