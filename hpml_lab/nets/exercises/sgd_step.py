@@ -70,7 +70,7 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             )
         raise Mistake(
             "rebinds",
-            "Weights and gradients are as they were. || `p = …` only gives a new tensor the name p: change the tensor in place.",
+            "Weights and gradients are as they were. || `p = …` only gives a new tensor the name p; change the old one.",
         )
     for name, change, hint in (
         ("ascends", lambda old, g: lr * g, "The weights moved up the slope: the loss grows. Check the sign."),

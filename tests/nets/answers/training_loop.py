@@ -47,6 +47,7 @@ WRONG = wrong_answers(
         ("other-number-of-steps", (FORWARD, FORWARD + STOP)),
         ("another-optimizer", (START, f"{START}    optimizer = torch.optim.SGD(net.parameters(), lr=0.3)\n")),
         ("another-optimizer", (STEP, BY_HAND)),
+        ("other-weights", (STEP, f"{STEP}        for p in net.parameters():\n            p.data.clamp_(-0.1, 0.1)\n")),
         ("keeps-graphs", ("loss.item()", "loss")),
         ("tensors-in-the-list", ("loss.item()", "loss.detach()")),
         ("wrong-type", (RETURN, "    return loss.item()")),
