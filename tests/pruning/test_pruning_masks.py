@@ -229,7 +229,7 @@ def test_messages_show_the_first_place_that_differs():
     def masks_one(net, masks, optimizer, batches):
         keep_the_mask.right(net, dict(list(masks.items())[:1]), optimizer, batches)
 
-    assert "9 pruned weights are not 0 in the end" in check("keep-the-mask", masks_one).message
+    assert "9 pruned weights were not 0 in the pass of step 0" in check("keep-the-mask", masks_one).message
 
 
 def test_pruned_weights_that_are_still_0_are_counted_by_their_reason():

@@ -1,6 +1,6 @@
 """accumulate-gradients: one step of a large batch from several small ones that fit into memory."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -10,10 +10,15 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
-from hpml_lab.large_batch.exercises.watched_training import RATE, Batch, Train, WatchedTraining, small_batches, small_net
+from hpml_lab.core.judge.steps import Batch, Memory, Steps, flat, small_batches, small_net
 
 Batches = Sequence[Batch]
 Groups = list[Batches]
+Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]
+
+SIZES = (3, 4, 3)  # of the net's layers
+MANY = 32  # batches in a group, when memory is watched
+TIMES = MANY / 4  # as much memory as one batch needs is too much: between a few samples more and all batches
 
 
 def right(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
@@ -42,10 +47,6 @@ def one_early(batches: Batches, k: int) -> Groups:
     return [batches[:1], *full_groups(batches[1:], k)]
 
 
-def one_early_to_the_end(batches: Batches, k: int) -> Groups:
-    return [batches[:1], *in_groups(batches[1:], k)]
-
-
 def rest_with_the_last(batches: Batches, k: int) -> Groups:
     start_of_the_last = max(0, len(batches) // k - 1) * k
     return [*in_groups(batches[:start_of_the_last], k), batches[start_of_the_last:]]
@@ -56,33 +57,28 @@ def rest_one_by_one(batches: Batches, k: int) -> Groups:
     return full + in_groups(batches[len(full) * k :], 1)
 
 
-def strided(batches: Batches, k: int) -> Groups:
-    count = -(-len(batches) // k)
-    return [batches[start::count] for start in range(count)]
+def _steps(train: Train, batches: list[Batch], k: int, left: bool = False) -> Steps:
+    """The steps of a training; `left`: with a gradient of something else in the parameters at first."""
+    net = small_net(*SIZES)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5)
+    steps = Steps(net, optimizer)
+    for parameter in net.parameters() if left else ():
+        parameter.grad = torch.ones_like(parameter)
+    train(net, optimizer, batches, k)
+    return steps
 
 
-OF_TUTORIALS = (  # most drop the last group and divide by k
-    ("in_groups(batches, k)", "full_groups(batches, k)"),
-    ("(len(y) / samples)", "(1 / k)"),
-)
 RUBRIC = Rubric(
     right,
     """
 in_groups(batches, k)
-    last-group-dropped :: full_groups(batches, k) :: $DROPPED
+    last-group-dropped :: full_groups(batches, k) :: The last group has fewer than k batches, and you take no step for it. || A
+        last group of fewer batches is a step, too.
     one-batch-early :: one_early(batches, k) :: $EARLY
-    one-batch-early :: one_early_to_the_end(batches, k) :: $EARLY
+    one-batch-early :: [batches[:1], *in_groups(batches[1:], k)] :: $EARLY
     rest-joined-to-the-last-group :: rest_with_the_last(batches, k) :: The batches that are left over are a group of their own.
     rest-one-by-one :: rest_one_by_one(batches, k) :: The batches that are left over make one step together, not one each.
     a-step-for-each-batch :: in_groups(batches, 1) :: You take a step after every batch: nothing is accumulated over k of them.
-    k-groups :: in_groups(batches, max(1, len(batches) // k)) :: $K_GROUPS
-    k-groups :: in_groups(batches, -(-len(batches) // k)) :: $K_GROUPS
-    every-so-many :: strided(batches, k) :: Your groups take one batch from here and one from there. Batches that follow each
-        other form a group.
-    one-step-for-all :: [batches] :: You take one step for all batches; k of them make a group.
-optimizer.zero_grad()
-    never-cleared :: pass :: The gradients of the groups before are still in yours. || Each group begins without gradients: who
-        clears them?
 loss.backward()
     cleared-for-each-batch :: optimizer.zero_grad(); loss.backward() :: Only the last batch of a group is in your step: are the
         gradients cleared before every batch, or the losses lost? || backward adds to the gradients that are there.
@@ -92,39 +88,9 @@ loss.backward()
     last-group-divided-by-k :: (1 / k) :: You divide by k in every group, but the last group may have fewer batches: its step is
         too short.
     not-divided :: 1 :: backward adds the gradients up: those of k batches are about k times as long as one large batch's.
-    sum-over-samples :: len(y) :: Your gradient is that of the sum over the samples; the mean is asked for, over all samples of
-        the group.
-    divided-by-batch-and-group :: (1 / samples) :: cross_entropy has divided by the samples of the batch already, and you divide
-        by those of the group as well.
-    weight-upside-down :: (samples / len(y)) :: Your weight is upside down: a batch with more samples has to count more, not
-        less.
-    divided-by-all-samples :: (len(y) / sum(len(y) for _, y in batches)) :: You divide by the samples of all batches together; a
-        step's gradient is the mean over its own group.
-    divided-by-all-batches :: (1 / len(batches)) :: You divide by the number of all batches; a step's gradient is the mean over
-        its own group.
-    divided-by-full-groups-samples :: (len(y) / (k * len(group[0][1]))) :: $FULL
-    divided-by-full-groups-samples :: (len(y) / (k * len(batches[0][1]))) :: $FULL
-samples = sum(len(y) for _, y in group)
-    count-not-cleared :: samples = net.samples = getattr(net, "samples", 0) + sum(len(y) for _, y in group) :: The number of
-        samples by which you divide goes on from group to group. || The count of samples begins anew with each group.
-optimizer.step()
-    never-steps :: pass :: The net has not changed: no step was taken. || What changes the net is optimizer.step(): where is it?
-    steps-without-gradient :: optimizer.zero_grad(); optimizer.step() :: $NO_GRADIENT
-    steps-without-gradient :: net.zero_grad(set_to_none=False); optimizer.step() :: $NO_GRADIENT
-whole answer
-    never-cleared :: RUBRIC.edited(*OF_TUTORIALS, ("optimizer.zero_grad()", "pass")) :: The gradients of the groups before are
-        still in yours: who clears them?
-    cleared-for-each-batch :: RUBRIC.edited(*OF_TUTORIALS, ("loss.backward()", "optimizer.zero_grad(); loss.backward()")) ::
-        Only the last batch of a group is in your step: are the gradients cleared before every batch, or the losses lost?
 """,
-    wrap=lambda train: lambda batches, k: WatchedTraining(train, batches, k).points,
-    DROPPED="The last group has fewer than k batches, and you take no step for it. || A last group of fewer batches is a "
-    "step, too.",
+    wrap=lambda train: lambda batches, k: _steps(train, batches, k).points,
     EARLY="Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
-    K_GROUPS="You make k groups of the batches. k is the number of batches in a group.",
-    FULL="You divide by the samples that k batches like the first would have; count those that the group has.",
-    NO_GRADIENT="Your steps change nothing. Is there a backward before each that reaches the net, and does anything clear the "
-    "gradients in between?",
 )
 CASES = {
     "6 batches of 4 samples, k = 3": ((4, 4, 4, 4, 4, 4), 3),
@@ -139,70 +105,64 @@ CASES = {
 
 @exercise("accumulate-gradients", notebook="15_large_batch", takes="net, optimizer, batches, k", returns=None)
 def judge_accumulate_gradients(answer: Train) -> None:
-    cases = {words: (small_batches(sizes), k) for words, (sizes, k) in CASES.items()}
+    cases = {words: (small_batches(sizes, SIZES[0]), k) for words, (sizes, k) in CASES.items()}
     RUBRIC.expect(answer, cases, explain=lambda _, judged: _explain(answer, judged))
-    batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
-    watched = WatchedTraining(answer, batches, k)
-    if watched.most > max(len(y) for _, y in batches):
-        hint = f"Your net gets {watched.most} samples at once, more than a batch has: that is what does not fit into memory."
+    needed, own = _memory(right), _memory(answer)
+    if own.largest > TIMES * needed.largest:
+        hint = "A tensor of yours holds all batches of a group at once: that is what does not fit into memory."
         raise Mistake("large-batch-at-once", hint)
-    if watched.at_once:
-        hint = (
-            "The steps are right, but you keep the graphs of several batches until backward, with all activations in them: "
-            "that is what does not fit into memory. backward frees a batch's graph, and adds to the gradients that are there."
-        )
-        raise Mistake("all-graphs-at-once", hint)
-    if not watched.mode:
+    if own.most > TIMES * needed.most:
         raise Mistake(
-            "evaluation-mode", "In evaluation mode dropout and batch norm would not train: leave the net's mode as it is."
+            "all-graphs-at-once",
+            f"The steps are right, and with {MANY} batches in a group you keep {own.most / needed.most:.0f} times the memory "
+            "of one. || backward frees a batch's graph, with its activations, and adds to the gradients that are there.",
         )
-    if not same(WatchedTraining(answer, batches, k, left=True).points, watched.points):
-        hint = (
-            "Right if the parameters have no gradient at first. Here one was left by somebody else: it is in your first step."
+    batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
+    if not same(_steps(answer, batches, k, left=True).points, _steps(right, batches, k).points):
+        raise Mistake(
+            "not-cleared-at-first",
+            "Right if the parameters have no gradient at first. Here one was left by somebody else: it is in your first step.",
         )
-        raise Mistake("not-cleared-at-first", hint)
+
+
+def _memory(train: Train) -> Memory:
+    net, batches = small_net(*SIZES), small_batches([32] * MANY, SIZES[0])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    with Memory() as memory:
+        train(net, optimizer, batches, MANY)
+    return memory
 
 
 def _explain(answer: Train, judged: list[Judged]) -> None:
     """Raise the Mistake that says how much each batch counts in the first wrong step, if its gradient is made of theirs."""
     for words, (batches, k), *_ in judged:
-        got, wanted = (WatchedTraining(train, list(batches), k) for train in (answer, right))
-        groups = in_groups(batches, k)
-        if any(rate != RATE for rate in got.rates):
-            hint = "You change the optimizer's rate. With momentum that is not the same as another gradient: scale the losses."
-            raise Mistake("changes-the-rate", hint)
-        step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
-        if step is None and len(got.points) != len(wanted.points):
-            hint = f"For {words} there are {len(groups)} groups, and a step for each; you take {len(got.points)}."
-            raise Mistake("other-number-of-steps", hint)
-        weights = None if step is None else _weights(got, wanted, step, batches)
-        if weights is None:
+        got, wanted = (_steps(train, list(batches), k) for train in (answer, right))
+        got.explain(wanted)
+        step = got.first_difference(wanted)
+        if step is None:
             continue
-        samples, members = sum(len(y) for _, y in groups[step]), range(step * k, step * k + k)
-        right_weights = [len(y) / samples if i in members else 0.0 for i, (_, y) in enumerate(batches)]
+        members = range(step * k, min(step * k + k, len(batches)))
+        samples = sum(len(batches[i][1]) for i in members)
+        due = [len(y) / samples if i in members else 0.0 for i, (_, y) in enumerate(batches)]
+        weights = _weights(got.gradients[step], [got.start, *got.points][step], batches)
+        if weights is None:
+            hint = f"For {words}, the gradient of your step {step} (from 0) is not made of those of F.cross_entropy(net(x), y)"
+            raise Mistake("wrong-loss", f"{hint} for the batches. Is it another loss, or clipped?")
         pairs = [
             f"batch {i} counts {round(own, 6) + 0.0:.3g} instead of {other:.3g}"
-            for i, (own, other) in enumerate(zip(weights, right_weights, strict=True))
+            for i, (own, other) in enumerate(zip(weights, due, strict=True))
             if abs(own - other) > 1e-6
         ]
-        factor = sum(weights)  # the right weights add up to 1
-        whole = factor > 0 and same(weights, [factor * weight for weight in right_weights], 1e-5)
-        more = f" The whole gradient is {factor:.3g} times the right one: is it clipped or scaled?" if whole else ""
-        if pairs:
-            raise Mistake(
-                "other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.{more}"
-            )
+        whole = f" The whole gradient is {factor} the right one." if (factor := got.factor(step, wanted)) != "not" else ""
+        hint = f"For {words}, in your step {step} (from 0) the mean loss of {', of '.join(pairs[:4])}.{whole}"
+        raise Mistake("other-weights", hint)
 
 
-def _weights(got: WatchedTraining, wanted: WatchedTraining, step: int, batches: Batches) -> list[float] | None:
-    """How much the gradient of each batch counts in the gradient of a step; None if that is not made of theirs."""
-    net = small_net()
-    if step:
-        nn.utils.vector_to_parameters(wanted.points[step - 1], net.parameters())
+def _weights(gradient: torch.Tensor, point: torch.Tensor, batches: Batches) -> list[float] | None:
+    """How much the gradient of each batch at a point counts in a gradient; None if that is not made of theirs."""
+    net = small_net(*SIZES)
+    nn.utils.vector_to_parameters(point, net.parameters())
     losses = (F.cross_entropy(net(x), y) for x, y in batches)
-    gradients = (torch.autograd.grad(loss, list(net.parameters())) for loss in losses)
-    each = torch.stack([nn.utils.parameters_to_vector(gradient) for gradient in gradients], dim=1)
-    if got.gradients[step].shape != each[:, 0].shape:
-        return None
-    weights = torch.linalg.lstsq(each, got.gradients[step][:, None]).solution[:, 0]
-    return weights.tolist() if same(each @ weights, got.gradients[step]) else None
+    each = torch.stack([flat(torch.autograd.grad(loss, list(net.parameters()))) for loss in losses], dim=1)
+    weights = torch.linalg.lstsq(each, gradient[:, None]).solution[:, 0]
+    return weights.tolist() if same(each @ weights, gradient) else None

@@ -70,30 +70,15 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             )
         raise Mistake(
             "rebinds",
-            "The weights have not changed. || `p = …` only gives a new tensor the name p; the tensor in the net stays as it "
-            "was. Change it in place.",
+            "Weights and gradients are as they were. || `p = …` only gives a new tensor the name p; change the old one.",
         )
     for name, change, hint in (
         ("ascends", lambda old, g: lr * g, "The weights moved up the slope: the loss grows. Check the sign."),
         ("no-learning-rate", lambda old, g: -g, "The step is as long as the gradient itself: where is lr?"),
         ("shrinks-the-weight", lambda old, g: -lr * old, "That is lr times the weight: where is .grad?"),
         ("steps-twice", lambda old, g: -2 * lr * g, "The step is twice as long: is it taken two times?"),
-        ("another-rate", lambda old, g: -0.1 * g, "The step is always 0.1 times the gradient, whatever lr is."),
-        ("another-rate", lambda old, g: -0.01 * g, "The step is always 0.01 times the gradient, whatever lr is."),
         ("sign-only", lambda old, g: -lr * g.sign(), "Only the gradient's sign counts in yours: multiply by the gradient."),
-        ("gradient-squared", lambda old, g: -lr * g * g, "The gradient is squared in your step."),
-        ("normalized", lambda old, g: -lr * g / g.norm(), "You divide by the gradient's length: all steps are as long as lr."),
-        (
-            "averaged",
-            lambda old, g: -lr * g.mean(),
-            "All numbers of a tensor move by the same step: you averaged its gradient.",
-        ),
-        (
-            "decays-too",
-            lambda old, g: -lr * (g + old),
-            "You also shrink the weights. One step of SGD is -lr times the gradient.",
-        ),
-        ("becomes-the-step", lambda old, g: -old - lr * g, "The weights now are the step itself: add it to the old value."),
+        ("decays-too", lambda old, g: -lr * (g + old), "You also shrink the weights. A step is -lr times the gradient."),
         ("divides-by-lr", lambda old, g: -g / lr, "A smaller lr must make a smaller step; yours grows."),
     ):
         if not moved_by(lambda old, g: -lr * g) and moved_by(change):

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from edited_source import wrong_answers
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint_sequential
 
 
 def solution(net, optimizer, batches, k):
@@ -81,10 +82,12 @@ WRONG = [
         solution,
         [
             ("other-weights", (WEIGHT, f"{WEIGHT} / 2")),
-            ("other-weights", (WEIGHT, f"{WEIGHT} / k")),
             ("other-weights", (STEP, f"        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n{STEP}")),
-            ("wrong-value", ("cross_entropy", "nll_loss")),  # without the softmax
+            ("wrong-loss", ("cross_entropy", "nll_loss")),  # without the softmax
             ("not-cleared-at-first", (CLEAR, ""), (STEP, STEP + CLEAR)),
+            ("never-steps", (STEP, "")),
+            ("zeroed-before-step", (STEP, f"        net.zero_grad(set_to_none=False)\n{STEP}")),
+            ("other-weights", (FOR, f"    k = len(batches) // k or 1\n{FOR}")),
             ("inputs-changed", (GROUP, "[batches.pop(0) for _ in range(min(k, len(batches)))]")),
             ("evaluation-mode", (FOR, f"    net.eval()\n{FOR}")),
             ("changes-the-rate", (WEIGHT, ""), (STEP, f"        {RATE} /= len(group)\n{STEP}        {RATE} *= len(group)\n")),
@@ -99,11 +102,9 @@ WRONG = [
             ("not-divided", (" / k", ""), (DUE, DUE + LAST)),
             ("one-batch-early", (DUE, "i % k == 0")),
             ("one-batch-early", (DUE, "i % k == 0" + LAST)),
-            ("never-cleared", (f"    {CLEAR}", "")),
-            ("never-cleared", (f"    {CLEAR}", ""), (DUE, DUE + LAST)),
+            ("accumulates", (f"    {CLEAR}", ""), (DUE, DUE + LAST)),
             ("cleared-for-each-batch", ("        (F.", f"{CLEAR}        (F."), (DUE, DUE + LAST)),
             ("a-step-for-each-batch", (DUE, "True")),
-            ("a-step-for-each-batch", (DUE, "True"), (" / k", "")),
         ],
     ),
     ("another-optimizer", by_hand),
@@ -193,4 +194,31 @@ def counting_samples(net, optimizer, batches, k):
             samples = 0
 
 
+def with_checkpoints_and_a_scheduler(net, optimizer, batches, k):
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    for start in range(0, len(batches), k):
+        group = batches[start : start + k]
+        optimizer.zero_grad()
+        for x, y in group:
+            loss = F.cross_entropy(checkpoint_sequential(net, 2, x, use_reentrant=False), y)
+            loss.backward(torch.tensor(len(y) / sum(len(y) for _, y in group)).double())
+        optimizer.step()
+        scheduler.step()
+
+
+def as_a_function(net, optimizer, batches, k):
+    parameters = {name: parameter.detach() for name, parameter in net.named_parameters()}
+
+    def total(parameters, x, y):
+        return F.cross_entropy(torch.func.functional_call(net, parameters, (x,)), y, reduction="sum")
+
+    for start in range(0, len(batches), k):
+        group = batches[start : start + k]
+        found = [torch.func.grad(total)(parameters, x, y) for x, y in group]
+        for name, parameter in net.named_parameters():
+            parameter.grad = sum(each[name] for each in found) / sum(len(y) for _, y in group)
+        optimizer.step()
+
+
 ALSO_RIGHT = [clears_and_divides, with_closure, with_autograd_grad, log_probabilities, from_an_iterator, counting_samples]
+ALSO_RIGHT += [with_checkpoints_and_a_scheduler, as_a_function]

@@ -19,61 +19,43 @@ def solution(net, optimizer, x, y, steps):
 
 LOSS, ZERO, BACKWARD = "F.binary_cross_entropy(net(x), y)", "        optimizer.zero_grad()\n", "        loss.backward()\n"
 STEP, KEEP, RETURN = "        optimizer.step()\n", "        losses.append(loss.item())\n", "    return losses"
-FORWARD = f"        loss = {LOSS}\n"
+FORWARD, START = f"        loss = {LOSS}\n", "    losses = []\n"
+STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
+CLIP = "        torch.nn.utils.clip_grad_{}_(net.parameters(), 1.0)\n"
+BY_HAND = "        with torch.no_grad():\n            for p in net.parameters():\n                p -= 0.3 * p.grad\n"
 
 WRONG = wrong_answers(
     solution,
     [
-        ("accumulates", (ZERO, "")),
-        ("accumulates", (ZERO, ""), (FORWARD, FORWARD + "        loss.grad = None\n")),
-        ("accumulates", (ZERO, ""), ("    losses = []\n", "    losses = []\n    optimizer.zero_grad()\n")),
+        ("accumulates", (ZERO, ""), (START, f"{START}    optimizer.zero_grad()\n")),
         ("zeroed-before-step", (ZERO, ""), (BACKWARD, BACKWARD + ZERO)),
-        ("zeroed-before-step", (ZERO, ""), (BACKWARD, BACKWARD + "        net.zero_grad()\n")),
-        ("step-before-backward", (BACKWARD, ""), (STEP, STEP + ZERO + BACKWARD), (FORWARD + ZERO, FORWARD)),
+        ("zeroed-before-step", (ZERO, ""), (BACKWARD, BACKWARD + "        net.zero_grad(set_to_none=False)\n")),
+        ("changed-before-backward", (BACKWARD, ""), (STEP, STEP + ZERO + BACKWARD), (FORWARD + ZERO, FORWARD)),
+        ("step-before-backward", (BACKWARD, ""), (STEP, STEP + BACKWARD)),
         ("never-steps", (STEP, "")),
-        ("never-steps", (STEP, "        optimizer.step\n")),
-        ("never-steps", (BACKWARD, ""), (STEP, STEP + BACKWARD)),
         ("no-backward", (BACKWARD, "")),
-        ("no-backward", (BACKWARD + STEP, STEP)),
-        ("no-graph", (FORWARD, f"        with torch.no_grad():\n            loss = {LOSS}\n")),
+        ("no-backward", (START, f"{START}    net = type(net)()\n")),
         ("no-graph", (LOSS, "F.binary_cross_entropy(net(x).detach(), y)")),
-        ("one-forward", ("    for _", f"    loss = {LOSS}\n    for _"), (f"        loss = {LOSS}\n", "")),
+        ("one-forward", ("    for _", f"    loss = {LOSS}\n    for _"), (FORWARD, "")),
         ("arguments-swapped", (LOSS, "F.binary_cross_entropy(y, net(x))")),
-        ("wrong-loss", (LOSS, "F.mse_loss(net(x), y)")),
-        ("wrong-loss", (LOSS, "F.binary_cross_entropy_with_logits(net(x), y)")),
-        ("wrong-loss", (LOSS, 'F.binary_cross_entropy(net(x), y, reduction="sum")')),
-        ("one-step-short", ("range(steps)", "range(1, steps)")),
-        ("wrong-number-of-steps", ("range(steps)", "range(steps + 1)")),
-        ("wrong-number-of-steps", ("range(steps)", "range(6)")),
-        (
-            "another-optimizer",
-            ("    losses = []\n", "    losses = []\n    optimizer = torch.optim.SGD(net.parameters(), lr=0.3)\n"),
-        ),
-        (
-            "another-optimizer",
-            (
-                STEP,
-                "        with torch.no_grad():\n            for p in net.parameters():\n                p -= 0.3 * p.grad\n",
-            ),
-        ),
-        ("no-backward", ("    losses = []\n", "    losses = []\n    net = type(net)()\n")),
+        ("wrong-loss", (LOSS, "F.binary_cross_entropy(torch.sigmoid(net(x)), y)")),
+        ("wrong-loss", (LOSS, "F.binary_cross_entropy(net(x[:2]), y[:2])")),
+        ("zero-gradients", (LOSS, "F.cross_entropy(net(x), y)")),
+        ("other-number-of-steps", ("range(steps)", "range(1, steps)")),
+        ("other-number-of-steps", ("range(steps)", "range(6)")),
+        ("other-number-of-steps", (RETURN, "        return losses")),
+        ("other-number-of-steps", (FORWARD, FORWARD + STOP)),
+        ("another-optimizer", (START, f"{START}    optimizer = torch.optim.SGD(net.parameters(), lr=0.3)\n")),
+        ("another-optimizer", (STEP, BY_HAND)),
+        ("other-weights", (STEP, f"{STEP}        for p in net.parameters():\n            p.data.clamp_(-0.1, 0.1)\n")),
         ("keeps-graphs", ("loss.item()", "loss")),
-        ("keeps-graphs", ("loss.item()", "loss"), ("return losses", "return tuple(losses)")),
         ("tensors-in-the-list", ("loss.item()", "loss.detach()")),
-        ("one-loss", (RETURN, "    return loss.item()")),
-        ("one-loss", (RETURN, "    return loss.detach()")),
+        ("wrong-type", (RETURN, "    return loss.item()")),
         ("returns-nothing", (RETURN, "")),
-        ("one-loss", (RETURN, "    return sum(losses) / steps")),
-        ("wrong-number-of-steps", (RETURN, "        return losses")),
         ("wrong-count", (RETURN, "    return losses[-1:]")),
-        ("wrong-count", ("    losses = []\n", "    losses = [0.0]\n")),
-        ("loss-after-step", ("loss.item()", f"{LOSS}.item()")),
-        ("losses-reversed", (KEEP, "        losses.insert(0, loss.item())\n")),
-        ("losses-added-up", ("loss.item()", "loss.item() + (losses[-1] if losses else 0)")),
-        ("losses-rounded", ("loss.item()", "round(loss.item(), 4)")),
-        ("last-loss-only", (RETURN, "    return [loss.item()] * steps")),
-        ("wrong-value", ("loss.item()", "loss.backward and None")),
-        ("wrong-value", (LOSS, "F.binary_cross_entropy(net(x[:2]), y[:2])")),
+        ("wrong-value", ("loss.item()", "loss.item() + (losses[-1] if losses else 0)")),
+        ("clipped-gradients", (BACKWARD, BACKWARD + CLIP.format("norm"))),
+        ("clipped-gradients", (BACKWARD, BACKWARD + CLIP.format("value"))),
     ],
 )
 
@@ -91,7 +73,6 @@ def clears_at_the_end(net, optimizer, x, y, steps):
 
 ALSO_RIGHT = [
     lambda *given: list(np.array(solution(*given), dtype=np.float32)),
-    lambda *given: np.array(solution(*given)),
     clears_at_the_end,
     edited(solution, (ZERO, ""), (f"        loss = {LOSS}\n", f"        optimizer.zero_grad()\n        loss = {LOSS}\n")),
     edited(solution, (LOSS, "-(y * net(x).log() + (1 - y) * (1 - net(x)).log()).mean()")),
@@ -121,16 +102,18 @@ def by_closure(net, optimizer, x, y, steps):
     return [optimizer.step(closure).item() for _ in range(steps)]
 
 
-WRONG += [("one-forward", one_forward_for_all)]
-ALSO_RIGHT += [by_closure]
+def with_a_scheduler_and_functional_calls(net, optimizer, x, y, steps):
+    scheduler, losses = torch.optim.lr_scheduler.StepLR(optimizer, step_size=100), []
+    parameters = dict(net.named_parameters())
+    for _ in range(steps):
+        loss = F.binary_cross_entropy(torch.func.functional_call(net, parameters, (x,)), y)
+        for parameter, gradient in zip(parameters.values(), torch.autograd.grad(loss, parameters.values()), strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        scheduler.step()
+        losses += [float(loss.detach())]
+    return losses
 
 
-STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
-WRONG += wrong_answers(solution, [("wrong-number-of-steps", (FORWARD, FORWARD + STOP))])
-
-NORM = "        torch.nn.utils.clip_grad_norm_(net.parameters(), {})\n"
-WRONG += wrong_answers(solution, [("clipped-gradients", (BACKWARD, BACKWARD + NORM.format(norm))) for norm in (1.0, 5.0)])
-WRONG += wrong_answers(
-    solution, [("clipped-gradients", (BACKWARD, BACKWARD + "        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)\n"))]
-)
-WRONG += wrong_answers(solution, [("wrong-loss", (LOSS, "F.binary_cross_entropy(torch.sigmoid(net(x)), y)"))])
+WRONG += [("changed-before-backward", one_forward_for_all)]
+ALSO_RIGHT += [by_closure, with_a_scheduler_and_functional_calls]

@@ -1,11 +1,13 @@
 """Answers to `keep-the-mask`: train a pruned net on, its pruned weights 0 in every forward pass and in the end."""
 
 import contextlib
+import functools
 
 import torch
 from edited_source import wrong_answers
 from torch.nn import functional as F
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
 
 def solution(net, masks, optimizer, batches):
@@ -64,17 +66,6 @@ def gradients_by_hooks(net, masks, optimizer, batches):
         handle.remove()
 
 
-def smallest_again(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        learn(net, optimizer, x, y)
-        with torch.no_grad():
-            for name, mask in masks.items():
-                p = net.get_parameter(name)
-                threshold = p.abs().flatten().kthvalue(int((~mask).sum())).values
-                p[p.abs() <= threshold] = 0
-
-
 def from_the_current_zeros(net, masks, optimizer, batches):
     mask_now(net, masks)
     for x, y in batches:
@@ -131,27 +122,31 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("masks-changed", before("masks.update({name: mask.double() for name, mask in masks.items()})")),
-            ("masks-changed", (AFTER, f"{AFTER}\n    masks.clear()")),
+            ("inputs-changed", before("masks.update({name: mask.double() for name, mask in masks.items()})")),
+            ("inputs-changed", (AFTER, f"{AFTER}\n    masks.clear()")),
             ("evaluation-mode", before("net.eval()")),
             ("nearly-zero", (MASK, "parameters[name][~mask] = 1e-9")),
-            ("other-batches", ("in batches:", "in batches[::-1]:")),
-            ("nothing-learned", (CLEAR, ""), (STEP, f"optimizer.zero_grad()\n        {STEP}")),
-            ("no-step", (f"        {STEP}\n", "")),
-            ("no-step", before("optimizer = torch.optim.SGD(net.parameters(), lr=0.1)")),
+            ("another-gradient", ("in batches:", "in batches[::-1]:")),
+            ("pruned-weights-in-a-pass", (FIRST, FIRST.removeprefix("    apply()\n"))),
+            ("pruned-weights-in-a-pass", (FIRST, FIRST.removeprefix("    apply()\n")), (AFTER, f"{STEP}\n    apply()")),
+            ("pruned-weights-in-a-pass", ("mul_(mask)", "mul_(~mask)")),
+            ("not-zero-in-the-end", (FIRST, "    for"), (CLEAR, f"        apply()\n{CLEAR}"), (AFTER, STEP)),
+            ("other-weights", before("optimizer.state.clear()")),
+            ("zeroed-before-step", (CLEAR, ""), (STEP, f"optimizer.zero_grad()\n        {STEP}")),
+            ("never-steps", (f"        {STEP}\n", "")),
+            ("another-optimizer", before("optimizer = torch.optim.SGD(net.parameters(), lr=0.1)")),
             ("other-number-of-steps", ("in batches:", "in batches * 2:")),
             ("other-number-of-steps", ("in batches:", "in batches[:-1] or batches:")),
-            ("not-zero-in-the-end", ("in masks.items()", "in list(masks.items())[:1]")),
-            ("another-path", ("net(x), y)", "net(x), y, reduction='sum')")),
+            ("pruned-weights-in-a-pass", ("in masks.items()", "in list(masks.items())[:1]")),
+            ("another-gradient", ("net(x), y)", "net(x), y, reduction='sum')")),
         ],
     ),
     ("never-masked", new_tensors),
     ("gradients-only", gradients_by_hooks),
-    ("mask-chosen-anew", smallest_again),
     ("masked-once", from_the_current_zeros),
     ("masks-left-in-the-net", hooks_stay),
     ("parameters-replaced", new_parameters),
-    ("frozen", frozen),
+    ("parameter-without-gradient", frozen),
 ]
 
 
@@ -248,7 +243,50 @@ def state_masked_too(net, masks, optimizer, batches):
             net(x)
 
 
+def in_other_passes(backward):
+    """A training whose passes are not one call of the net for each batch."""
+
+    def train(net, masks, optimizer, batches):
+        mask_now(net, masks)
+        for x, y in batches:
+            optimizer.zero_grad()
+            backward(net, x, y)
+            optimizer.step()
+            mask_now(net, masks)
+
+    return train
+
+
+def in_halves(net, x, y):
+    for a, b in zip(x.split(2), y.split(2), strict=True):
+        (F.cross_entropy(net(a), b, reduction="sum") / len(y)).backward()
+
+
+def with_the_accuracy(net, x, y):
+    F.cross_entropy(net(x), y).backward()
+    net.eval()
+    (net(x).argmax(1) == y).double().mean().item()
+    net.train()
+
+
+def masked_in_a_function(net, masks, optimizer, batches):
+    """The net computes with masked copies; its own parameters are masked in the end."""
+    parameters = dict(net.named_parameters())
+    for x, y in batches:
+        masked = {name: p * masks[name] if name in masks else p for name, p in parameters.items()}
+        optimizer.zero_grad()
+        F.cross_entropy(torch.func.functional_call(net, masked, (x,)), y).backward()
+        optimizer.step()
+    mask_now(net, masks)
+
+
 ALSO_RIGHT = [
+    masked_in_a_function,
+    in_other_passes(in_halves),
+    in_other_passes(with_the_accuracy),
+    in_other_passes(lambda net, x, y: F.cross_entropy(net.forward(x), y).backward()),
+    in_other_passes(lambda net, x, y: F.cross_entropy(functools.reduce(lambda x, layer: layer(x), net, x), y).backward()),
+    in_other_passes(lambda net, x, y: F.cross_entropy(checkpoint(net, x, use_reentrant=False), y).backward()),
     by_indexing,
     with_a_step_hook,
     with_torchs_hooks,
