@@ -12,7 +12,7 @@ from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken
 from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
-from hpml_lab.core.judge.variants import MIXED, mixed, variants
+from hpml_lab.core.judge.variations import MIXED, mixed, variants
 from hpml_lab.core.judge.watch import torch_calls, watch
 
 OTHER_UNIT = "another-unit"
@@ -95,7 +95,7 @@ def expect_function(
     mistakes  {name: (the function that this mistake gives, hint)}, with variants as in `expect`; named if it agrees with the
               answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
-    but       variants of `core/judge/variants.py` that the text leaves out, and arguments that have no other values
+    but       variants of `core/judge/variations.py` that the text leaves out, and arguments that have no other values
     An answer that is right but for its unit is the mistake "another-unit"; a right one that changes its arguments,
     "inputs-changed".
     """

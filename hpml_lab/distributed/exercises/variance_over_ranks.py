@@ -121,6 +121,9 @@ whole answer
 """
     + _SHAPE,
     wrap=first,
+    CHANNELS="Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels.",
+    MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
+    "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
 )
 # What students take for the second, where the first is right.
 UNBIASED = Rubric(
@@ -147,6 +150,8 @@ m2 / (n - 1)
 """
     + _SHAPE,
     wrap=second,
+    FIRST="The first is right.",
+    ONCE="Correct once, at the end, with the number of values on all ranks.",
 )
 
 

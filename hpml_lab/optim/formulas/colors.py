@@ -26,7 +26,6 @@ OPTIMIZER_COLORS = {
     "LARS": style.GREEN,
     "LAMB": style.ORANGE,
     "NovoGrad": style.PURPLE,
-    "Muon": style.GREEN,
 }
 OPTIMIZER_LINES = {
     "SGD": "-",
@@ -46,7 +45,6 @@ OPTIMIZER_LINES = {
     "LARS": (0, (6, 1)),
     "LAMB": (0, (3, 1, 1, 1)),
     "NovoGrad": (0, (1, 1)),
-    "Muon": "-",
 }
 OPTIMIZER_MARKERS = {
     "SGD": "o",
@@ -66,7 +64,6 @@ OPTIMIZER_MARKERS = {
     "LARS": "h",
     "LAMB": "*",
     "NovoGrad": "8",
-    "Muon": "H",
 }
 _KEYS = {name.lower(): name for name in OPTIMIZER_COLORS} | {"gradient descent": "SGD", "gradient_descent": "SGD"}
 

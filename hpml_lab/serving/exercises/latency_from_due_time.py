@@ -217,6 +217,11 @@ error
     share-in-percent :: Quantiles must be in :: $SHARE
     share-in-percent :: quantile() q must be in :: $SHARE
 """,
+    RANK=RANK,
+    WAITS=_WAITS,
+    LESS=f"You take share % of n − 1, as for an interpolation, and round it. {RANK}",
+    PERCENT="`share` is in percent, 0 to 100; you use it as a share from 0 to 1.",
+    SHARE="`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1.",
 )
 _SPACED = [10.0 * i for i in range(20)]
 _STALL = [1.0] * 5 + [100.0] + [1.0] * 14
@@ -239,6 +244,8 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "8 requests, never behind, p75": ([5.0 + 10 * i for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 75),
         "8 requests, always behind, p0": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 0),
         "4 requests due at once, p50": ([2.0] * 4, [7.0, 1.0, 3.0, 2.0], 50),
+        "100 requests, always behind, p7": ([0.5 * i for i in range(100)], [1.0 + i % 99 for i in range(100)], 7),
+        "4 requests, the first two due before 0, p75": ([-9.0, -4.0, 1.0, 6.0], [2.0, 8.0, 1.0, 3.0], 75),
         "one request, p99": ([3.0], [2.0], 99),
         "150 requests, always behind, p100": ([0.5 * i for i in range(150)], [1.0 + i % 149 for i in range(150)], 100),
         "2 requests, p51": ([0.1, 0.2], [0.3, 0.7], 51),

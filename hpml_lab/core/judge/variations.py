@@ -15,7 +15,7 @@ SMALLER = 13 / 16  # keeps signs, orders and what lies between 0 and 1
 SCALE = 2.0**12  # exact: only exponents change
 
 
-class Variant(NamedTuple):
+class Variation(NamedTuple):
     """A kind of variant: the mistake that it shows, what makes it of an argument, and what to say."""
 
     mistake: str
@@ -74,32 +74,34 @@ def _times(factor: float) -> Callable[[Any], Any]:
     return scaled
 
 
-VARIANTS: Mapping[str, Variant] = {
-    "grad": Variant(
+VARIATIONS: Mapping[str, Variation] = {
+    "grad": Variation(
         "needs-no-gradient-before",
         _with_a_gradient,
         "Right where no tensor has a gradient yet, and not where `.grad` holds one from an earlier backward pass.",
     ),
-    "layout": Variant(
+    "layout": Variation(
         "one-layout",
         _strided,
         "Right where tensors are contiguous, and not where the same numbers lie apart, as in a transpose or in x[::2].",
     ),
-    "dtype": Variant(
+    "dtype": Variation(
         "one-dtype", _other_precision, "Right in one precision, and not in the other: float32 and float64 are both possible."
     ),
-    "values": Variant(
+    "values": Variation(
         "one-example",
         _times(SMALLER),
         "Right for the values of the examples, and not for others of the same shape: is a number of theirs in it, or a result"
         " from an earlier call?",
     ),
-    "large": Variant("one-scale", _times(SCALE), "Right for numbers of the examples' size, and not for much larger ones."),
-    "small": Variant("one-scale", _times(1 / SCALE), "Right for numbers of the examples' size, and not for much smaller ones."),
+    "large": Variation("one-scale", _times(SCALE), "Right for numbers of the examples' size, and not for much larger ones."),
+    "small": Variation(
+        "one-scale", _times(1 / SCALE), "Right for numbers of the examples' size, and not for far smaller ones."
+    ),
 }
 
 
-MIXED = Variant(
+MIXED = Variation(
     "one-example",
     None,
     "Right for the arguments of the examples together, and not for one of them beside the others': is a result from an earlier"
@@ -128,19 +130,19 @@ def mixed(
 
 def variants(
     arguments: tuple[Any, ...], names: Sequence[str], but: Collection[str]
-) -> Iterator[tuple[Variant, tuple[Any, ...]]]:
+) -> Iterator[tuple[Variation, tuple[Any, ...]]]:
     """Each variant of a case that differs from it.
 
     names  of the arguments
     but    variants that there are not, and arguments whose values stay as they are
     """
     fixed = [name in but for name in names] + [False] * len(arguments)
-    for name, variant in VARIANTS.items():
+    for name, variant in VARIATIONS.items():
         if name in but:
             continue
         touched = False
 
-        def change(value: Any, variant: Variant = variant) -> Any:
+        def change(value: Any, variant: Variation = variant) -> Any:
             nonlocal touched
             made = variant.changed(value)
             touched = touched or made is not value
