@@ -132,11 +132,6 @@ return found
         return which slice is at each place: the inverse permutation.
     indices-of-the-kept :: return [sorted(found).index(i) for i in found] :: You return indices into the list of those that you
         kept; return indices into the list that you were given.
-    names :: return [headers[i]["name"] for i in found] :: You return names; return indices into the list, which any reader can
-        use.
-    headers :: return [headers[i] for i in found] :: You return the headers; return their indices in the list.
-    positions :: return [along(headers)[i] for i in found] :: You return the positions; return the indices of the slices in the
-        list.
     counted-from-1 :: return [i + 1 for i in found] :: Indices count from 0 in Python.
 """,
     **_HINTS,

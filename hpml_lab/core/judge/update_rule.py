@@ -97,10 +97,8 @@ class _Run:
         def gradient(points: Tensors) -> Tensors:  # of ¼ Σ p² + slope · p, coupled by (Σ p)², or 0: it depends on the points
             points = list(points)
             if len(points) != len(slopes):
-                raise Mistake(
-                    "gradient-of-some",
-                    f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
-                )
+                hint = f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list."
+                raise Mistake("gradient-of-some", hint)
             self.shares_points |= any(share_memory(point, p) for point in points for p in self.params)
             shared = self.coupling * sum(p.sum() for p in points)
             return copies([(0.5 * p + slope + shared) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])

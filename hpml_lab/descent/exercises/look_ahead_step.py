@@ -7,7 +7,6 @@ import torch
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.update_rule import judge_rule
-from hpml_lab.descent.exercises.momentum_step import HINTS
 
 
 def look_ahead_step(params: list, gradient: Callable, state: dict, lr: float, momentum: float) -> None:
@@ -46,7 +45,6 @@ whole answer
     one-after-another :: one_after_another :: When you take the second gradient, the first parameter has already moved: look
         ahead with all parameters first, then move them.
 """,
-    **HINTS,
 )
 
 

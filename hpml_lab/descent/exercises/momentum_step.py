@@ -16,19 +16,12 @@ def momentum_step(params: list, grads: list, state: dict, lr: float, momentum: f
         p -= lr * b
 
 
-# Hints that fit both forms of the velocity.
-HINTS = dict(
-    AVERAGE="Your velocity is a running average: its gradients are weighted with 1 - γ. In momentum they are added whole.",
-    NOT_KEPT="The velocity is kept from one call to the next: without it the steps are those of plain gradient descent.",
-    NOT_DECAYED="All old gradients count fully in yours: which factor makes them fade?",
-    SWAPPED="The weight γ belongs to the old velocity, not to the gradient.",
-    SKIPPED="Where a gradient is 0, your velocity stands still: it must fade there, and the parameter still moves by it.",
-)
 RUBRIC = Rubric(
     momentum_step,
     """
 momentum * old + g
-    velocity-as-running-average :: momentum * old + (1 - momentum) * g :: $AVERAGE
+    velocity-as-running-average :: momentum * old + (1 - momentum) * g :: Your velocity is a running average: its
+        gradients are weighted with 1 - γ. In momentum they are added whole.
 b = state[i] = momentum * old + g
     rate-inside-velocity :: state[i] = momentum * old + lr * g; b = state[i] / lr :: Right until the learning rate changes. || A
         velocity that contains lr still holds the old rate: multiply by lr last.
@@ -37,7 +30,6 @@ b = state[i] = momentum * old + g
 lr * b
     nesterov-instead :: lr * (g + momentum * b) :: Classical momentum steps along b; g + γ b is Nesterov's step.
 """,
-    **HINTS,
 )
 
 

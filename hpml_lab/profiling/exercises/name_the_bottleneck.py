@@ -33,6 +33,11 @@ _BOUND = dict(zip(_FIGURES, ("GPU compute", "input", "transfer", "single thread"
 PROFILES = {letter: (dict(zip(_COLUMNS, figures, strict=True)), _BOUND[letter]) for letter, figures in _FIGURES.items()}
 
 
+def profile_table() -> list[dict[str, object]]:
+    """One row for each figure, one column for each profile."""
+    return [{"figure": name, **{letter: figures[name] for letter, (figures, _) in PROFILES.items()}} for name in _COLUMNS]
+
+
 _WAIT = ("waiting-is-not-work", "How busy are the cores? A thread that waits takes time, but no processor.")
 _IDLE = ("idle-gpu", "The GPU's kernels fill a small part of the ten seconds: it cannot be what all wait for.")
 _INPUT = ("blames-the-input", "The loop hardly waits for its next batch. Which row is the largest?")

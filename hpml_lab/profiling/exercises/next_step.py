@@ -61,7 +61,29 @@ def part_to_fix(rows: Rows, fixed: frozenset[str]) -> str:
 RUBRIC = Rubric(
     part_to_fix,
     """
+row["self"]
+    cumulative-time :: row["total"] :: $TOTAL
+    cumulative-time :: row["total"] * (row["part"] not in CALLERS) :: $TOTAL
+    cumulative-time :: row["total"] - row["self"] :: $TOTAL
+    most-calls :: row["calls"] :: $CALLS
+    most-calls :: row["calls"] * (row["part"] not in CALLERS) :: $CALLS
+    time-per-call :: row["self"] / row["calls"] :: $EACH
+    time-per-call :: row["total"] / row["calls"] * (row["part"] not in CALLERS) :: $EACH
+    times-calls :: row["self"] * row["calls"] :: You multiplied by the calls. The seconds are those of all calls already.
+    smallest :: -row["self"] :: It has the least time: there is nothing to gain.
+    last-by-name :: (row["part"] not in CALLERS) * row["part"] :: $NAMES
+    compared-as-text :: str(row["self"]) :: As text '9.84' comes after '10.12': compare numbers.
+max(left, key=lambda row: row["self"])
+    first-row :: left[0] :: The rows are in no order: the first is not always the largest.
+    last-row :: left[-1] :: You took the last row; the rows are in no order.
+    first-by-name :: min((row for row in left if row["part"] not in CALLERS), key=lambda row: row["part"]) :: $NAMES
+[row for row in rows if row["part"] not in fixed]
+    already-fixed :: rows :: What was fixed already may still be the largest: go on with the rest.
 """,
+    TOTAL="The most total time tells little, for it counts what a part calls: which column does not?",
+    CALLS="It is called most, but costs little in all.",
+    EACH="It takes the most time per call. What counts is the time of all calls: the column self as it is.",
+    NAMES="You compared the parts by their names, not by their times.",
 )
 
 

@@ -4,6 +4,53 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 
 FAULTS = ("fair", "only one tuned", "chosen on the test set", "different seeds", "different budgets")
+PROTOCOLS = {
+    "A": {
+        "rates of SGD": "0.01, 0.03, 0.1, 0.3",
+        "rates of Adam": "0.001, 0.003, 0.01, 0.03",
+        "rate chosen by": "accuracy on the test images",
+        "seeds of SGD": "0-7",
+        "seeds of Adam": "0-7",
+        "iterations, batch": "20 000, 128 for both",
+        "shown": "median and band, test images",
+    },
+    "B": {
+        "rates of SGD": "0.1",
+        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
+        "rate chosen by": "accuracy on 5 000 validation images",
+        "seeds of SGD": "0-7",
+        "seeds of Adam": "0-7",
+        "iterations, batch": "20 000, 128 for both",
+        "shown": "median and band, test images",
+    },
+    "C": {
+        "rates of SGD": "0.03, 0.1, 0.3, 1",
+        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
+        "rate chosen by": "loss on 5 000 validation images",
+        "seeds of SGD": "0-7",
+        "seeds of Adam": "0-7",
+        "iterations, batch": "20 000, 128 for both",
+        "shown": "median and band, test images",
+    },
+    "D": {
+        "rates of SGD": "0.03, 0.1, 0.3, 1",
+        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
+        "rate chosen by": "loss on 5 000 validation images",
+        "seeds of SGD": "0-7",
+        "seeds of Adam": "the best 8 of 0-31",
+        "iterations, batch": "20 000, 128 for both",
+        "shown": "median and band, test images",
+    },
+    "E": {
+        "rates of SGD": "0.03, 0.1, 0.3, 1",
+        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
+        "rate chosen by": "loss on 5 000 validation images",
+        "seeds of SGD": "0-7",
+        "seeds of Adam": "0-7",
+        "iterations, batch": "42 epochs each; SGD with batch 512, Adam with batch 128",
+        "shown": "median and band, test images",
+    },
+}
 _RIGHT = {"A": FAULTS[2], "B": FAULTS[1], "C": FAULTS[0], "D": FAULTS[3], "E": FAULTS[4]}
 _HINTS = {
     "A": ("overlooks-the-test-set", "Look at A again: which images chose the rate, and which are shown?"),

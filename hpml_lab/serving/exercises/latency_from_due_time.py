@@ -152,7 +152,6 @@ from-the-top | (lambda values, p: percentile(values, 100 - p)) | Your percentile
 mean | (lambda values, p: sum(values) / len(values)) | That is the mean. $RANK
 largest | (lambda values, p: max(values)) | That is the largest latency, whatever the share. $RANK
 median | (lambda values, p: interpolated(values, 50)) | That is the median, whatever the share. $RANK
-all-latencies | (lambda values, p: list(values)) | You return all latencies. $RANK
 median | (lambda values, p: percentile(values, 50)) | That is the median, whatever the share. $RANK
 """
 
@@ -203,9 +202,6 @@ zip(due, done, strict=True)
 return percentile(first, share), percentile(second, share)
     swapped :: return percentile(second, share), percentile(first, share) :: Return the percentile from the moment sent first,
         then that from the moment due.
-    one-number :: return percentile(second, share) :: Return both: from the moment sent, and from the moment due.
-    one-number :: return percentile(first, share) :: Return both: from the moment sent, and from the moment due.
-    difference :: return percentile(second, share) - percentile(first, share) :: Return both percentiles, not their difference.
     difference :: return percentile(first, share), percentile(second, share) - percentile(first, share) :: Your second number is
         the difference of the two. Return both percentiles.
 whole answer
@@ -244,8 +240,6 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "8 requests, never behind, p75": ([5.0 + 10 * i for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 75),
         "8 requests, always behind, p0": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 0),
         "4 requests due at once, p50": ([2.0] * 4, [7.0, 1.0, 3.0, 2.0], 50),
-        "100 requests, always behind, p7": ([0.5 * i for i in range(100)], [1.0 + i % 99 for i in range(100)], 7),
-        "4 requests, the first two due before 0, p75": ([-9.0, -4.0, 1.0, 6.0], [2.0, 8.0, 1.0, 3.0], 75),
         "one request, p99": ([3.0], [2.0], 99),
         "150 requests, always behind, p100": ([0.5 * i for i in range(150)], [1.0 + i % 149 for i in range(150)], 100),
         "2 requests, p51": ([0.1, 0.2], [0.3, 0.7], 51),

@@ -33,11 +33,39 @@ def flip(image: torch.Tensor, points: Points, pairs: Pairs) -> tuple[torch.Tenso
     return across, moved
 
 
+def paired(points: Points, pairs: Pairs) -> torch.Tensor:
+    """(K, 1): whether a row belongs to a pair."""
+    return torch.tensor([[any(row in pair for pair in pairs)] for row in range(len(points))])
+
+
+def turned(image: torch.Tensor, points: Points, pairs: Pairs) -> tuple[torch.Tensor, Points]:
+    """Mirrored from top to bottom."""
+    across, moved = flip(image.mT, points.flip(-1), pairs)
+    return across.mT, moved.flip(-1)
+
+
 _HEIGHT = "You mirror x about the image's height. The image is (C, H, W)."
+_MINUS = "x − (W − 1) is the negative of what you want: a point near the left edge must come to lie near the right one."
+_PIXELS = "Off by some pixels: columns are numbered 0 to W − 1. Where does column 0 go?"
+_CHANNELS = "You mirror x about the number of channels. The image is (C, H, W)."
+_EXAMPLE = "That is right for the example, 10 pixels wide: take the width from the image."
+_ROUNDED = "Your points are whole numbers. Key points lie between pixels: keep their dtype."
 _INSIDE = "A point that lies outside the image stays outside, as far from its edge as it was: do not clamp its coordinates."
+_DOWN = "You mirror from top to bottom. The last dimension of an image (C, H, W) is its width."
+_TURNED = "You turned everything by 180°: mirror from left to right only."
+_SEVERAL = "`pairs` may hold several: exchange the rows of each pair, not of one alone."
 RUBRIC = Rubric(
     flip,
     """
+image.flip(-1)
+    points-only :: image :: Image and landmarks move together: mirror the image as well.
+    wrong-axis-of-the-image :: image.flip(-2) :: The landmarks are mirrored from left to right, the image from top to bottom:
+        its last dimension is the width.
+    both-axes-of-the-image :: image.flip(-1, -2) :: Your image is turned by 180°: mirror it from left to right only, along its
+        last dimension.
+    channels-reversed :: image.flip(0) :: You reverse the channels. The image is (C, H, W).
+    everything-reversed :: image.flip(0, 1, 2) :: You reverse all dimensions of the image, channels and rows, too: name the one
+        that is its width.
 image.shape[-1] - 1 - x, y
     image-only :: x, y :: Image and landmarks move together: the landmarks do not stay where they were.
     wrong-axis :: x, image.shape[-2] - 1 - y :: The image is mirrored from left to right, the landmarks from top to bottom:
@@ -45,23 +73,60 @@ image.shape[-1] - 1 - x, y
     off-by-one :: image.shape[-1] - x, y :: Off by one pixel: columns are numbered 0 to W − 1. Where does column 0 go?
     height-for-width :: image.shape[-2] - 1 - x, y :: $HEIGHT
     height-for-width :: image.shape[-2] - x, y :: $HEIGHT
+    minus-reversed :: x - (image.shape[-1] - 1), y :: $MINUS
+    minus-reversed :: x - image.shape[-1], y :: $MINUS
+    minus-reversed :: x - image.shape[-1] - 1, y :: $MINUS
+    off-by-one-the-other-way :: image.shape[-1] - 2 - x, y :: $PIXELS
+    off-by-one-the-other-way :: image.shape[-1] + 1 - x, y :: $PIXELS
+    half-the-width :: (image.shape[-1] - 1) / 2 - x, y :: Column 0 goes to W − 1, not to the middle: as far from the right edge
+        as it was from the left one.
     both-axes-of-the-points :: image.shape[-1] - 1 - x, image.shape[-2] - 1 - y :: The image is mirrored from left to right
         only, your points also from top to bottom: y stays as it is.
+    sign-only :: -x, y :: Your x is negative: outside the image. A mirror image lies in the same frame.
+    channels-for-width :: len(image) - 1 - x, y :: $CHANNELS
+    channels-for-width :: 2 - x, y :: $CHANNELS
+    width-of-the-example :: 9 - x, y :: $EXAMPLE
+    width-of-the-example :: 10 - x, y :: $EXAMPLE
 return across, moved
+    points-first :: return moved, across :: Return (image, points): the image comes first.
     columns-exchanged :: return across, moved.flip(-1) :: You exchange x and y, the columns of `points`. A pair names two of its
         rows.
     rows-reversed :: return across, moved.flip(0) :: You reverse all rows of `points`: exchange those that `pairs` names.
+    only-paired-points-moved :: return across, torch.where(paired(points, pairs), moved, points) :: Points that belong to no
+        pair stay where they were: mirror all of them, then exchange.
+    points-rounded :: return across, moved.floor() :: $ROUNDED
+    points-rounded :: return across, moved.round() :: $ROUNDED
+    points-rounded :: return across, moved.trunc() :: $ROUNDED
     kept-inside :: return across, moved.clamp_min(0) :: $INSIDE
     kept-inside :: x = moved[:, :1].clamp(0, image.shape[-1] - 1); return across, torch.cat([x, moved[:, 1:]], 1) :: $INSIDE
     kept-inside :: frame = torch.tensor(image.shape[:0:-1]); return across, moved.clamp_min(0).minimum(frame - 1) :: $INSIDE
+in pairs:
+    only-one-pair-exchanged :: in pairs[:1]: :: $SEVERAL
+    only-one-pair-exchanged :: in pairs[-1:]: :: $SEVERAL
 moved[[left, right]] = moved[[right, left]]
+    left-and-right-not-exchanged :: pass :: Each point is in the right position. || A mirror also exchanges left and right: swap
+        the rows of `pairs` once.
     only-x-exchanged :: moved[[left, right], 0] = moved[[right, left], 0] :: Of each pair you exchange x and leave y where it
         was: exchange whole rows.
     rows-lost-in-the-exchange :: moved[left] = moved[right] :: Both rows of a pair are now the same. points[left] is a view:
         one row is overwritten before it is read.
+whole answer
+    nothing-moved :: lambda image, points, pairs: (image, points) :: Image and landmarks are as they were.
+    upside-down :: turned :: $DOWN
+    upside-down :: lambda image, points, pairs: turned(image, points, ()) :: $DOWN
+    both-axes :: lambda image, points, pairs: turned(*flip(image, points, pairs), ()) :: $TURNED
+    both-axes :: lambda image, points, pairs: turned(*flip(image, points, ()), ()) :: $TURNED
 """,
     HEIGHT=_HEIGHT,
+    MINUS=_MINUS,
+    PIXELS=_PIXELS,
+    CHANNELS=_CHANNELS,
+    EXAMPLE=_EXAMPLE,
+    ROUNDED=_ROUNDED,
     INSIDE=_INSIDE,
+    DOWN=_DOWN,
+    TURNED=_TURNED,
+    SEVERAL=_SEVERAL,
 )
 
 

@@ -55,16 +55,46 @@ sum(len(set(names)) + 1 for names, _ in program)
     reads-only :: sum(len(set(names)) for names, _ in program) :: Reads are not all: each operator also writes its output.
     writes-only :: len(program) :: These are the writes. Each operator also reads its inputs.
     read-twice :: sum(len(names) + 1 for names, _ in program) :: x·x reads x once: the second time it is in a register.
+    one-read-each :: 2 * len(program) :: An operator with two inputs reads both.
+    two-reads-each :: 3 * len(program) :: Not every operator reads two tensors: count the different ones of each.
+    fused-first :: len(read ^ written) :: This is what the fused kernel moves. Kernels of their own move more.
+    each-tensor-once :: len(read) + len(program) :: $SHARE
+    each-tensor-once :: len(read | written) :: $SHARE
+    writes-once :: sum(len(set(names)) for names, _ in program) + 1 :: $WRITE
+    writes-once :: sum(len(set(names)) for names, _ in program) + len(written - read) :: $WRITE
 len(read - written) + len(written - read)
+    fused-reads-only :: len(read - written) :: What the fused kernel reads is not all: it also writes its result.
+    fused-writes-only :: len(written - read) :: $READ
+    fused-writes-only :: 1 :: $READ
+    fused-moves-intermediates :: apart :: $REGISTERS
+    fused-moves-intermediates :: len(read) + len(program) :: $REGISTERS
     fused-still-writes :: len(read - written) + len(program) :: $RESULT
     fused-still-writes :: len(read ^ written) + len(program) - 1 :: $RESULT
+    first-input-only :: 2 :: $EVERY
+    first-input-only :: 1 + len(written - read) :: $EVERY
+    first-operator-only :: len(set(program[0][0])) + 1 :: $LATER
+    first-operator-only :: len(set(program[0][0])) + len(written - read) :: $LATER
     one-output :: len(read - written) + 1 :: A program can have several results: the fused kernel writes every tensor that none
         of its operators reads.
     inputs-read-again :: sum(len(set(names) - written) for names, _ in program) + len(written - read) :: $AGAIN
     inputs-read-again :: sum(len(set(names) - written) for names, _ in program) + 1 :: $AGAIN
+    saved-not-moved :: apart - len(read ^ written) :: This is how many bytes fusion saves. Return how many the fused kernel
+        moves.
+return nbytes * apart, nbytes * fused
+    tensors-not-bytes :: return apart, fused :: The answer is in bytes, not in tensors: each has nbytes.
+    bits :: return 8 * nbytes * apart, 8 * nbytes * fused :: You count bits. nbytes is in bytes already.
+    hard-coded-size :: return 4000 * apart, 4000 * fused :: A tensor has nbytes bytes, not always 4000.
+    swapped :: return nbytes * fused, nbytes * apart :: Return the bytes of one kernel per operator first, then those of the
+        fused kernel.
 """,
     wrap=two_numbers,
+    SHARE="Kernels of their own share nothing: a tensor moves again for each operator that reads it.",
+    WRITE="A kernel of its own writes its output to memory, also if it is an intermediate result.",
+    READ="This is what the fused kernel writes. It also reads its inputs.",
+    REGISTERS="A fused kernel keeps intermediate results in registers: they are neither written nor read.",
     RESULT="A fused kernel writes only what none of its own operators reads: the result.",
+    EVERY="A fused kernel reads every input that none of its operators computes, not only the first.",
+    LATER="Later operators have inputs from outside, too: the fused kernel reads those as well.",
     AGAIN="A fused kernel reads an input once, also if several operators need it: it stays in a register.",
 )
 

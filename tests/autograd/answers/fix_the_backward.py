@@ -13,7 +13,7 @@ FOR_A, FOR_B = "return g / b", "grad_b.sum(0)"
 WRONG = wrong_answers(
     solution,
     [
-        ("upstream-missing", ("-g * a", "-a"), ("g / b,", "1 / b,")),
+        ("wrong-value", ("-g * a", "-a"), ("g / b,", "1 / b,")),
         ("wrong-type", (", grad_b.sum(0)", "")),
         ("wrong-type", ("g / b, grad_b.sum(0)", "torch.stack([(g / b).sum(0), grad_b.sum(0)]).sum(0)")),
         ("wrong-value", (FOR_B, "grad_b.sum(0) / 3 * len(b) * 1.5 + 1")),

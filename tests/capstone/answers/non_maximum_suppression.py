@@ -96,7 +96,7 @@ WRONG = [
         [
             ("wrong-type", ("return kept", "return np.isin(range(len(scores)), kept)")),
             ("wrong-type", ("return kept", "return set(kept)")),
-            ("no-candidates", ("return kept", "return kept or None")),
+            ("returns-nothing", ("return kept", "return kept or None")),
             ("returns-nothing", ("return kept", "")),
             ("inputs-changed", ("return kept", "scores[:] = np.sort(scores)\n    return kept")),
             (

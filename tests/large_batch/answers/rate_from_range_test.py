@@ -67,7 +67,7 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("not-smoothed", (CORRECTED, "loss"), (TENTH, "chosen")),
+            ("none-of-the-rates", (CORRECTED, "loss"), (TENTH, "chosen")),
             ("raises", (CORRECTED, "m / (1 - beta**t)")),
             ("weights-swapped", (MEAN, SWAPPED), (CORRECTED, "m")),
             ("another-step", (MEAN, "beta * m + (1 - beta) * round(loss, 4)")),
@@ -83,7 +83,7 @@ WRONG = [
     ),
     ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),
     ("steepest", reads(tenth_at(steepest))),
-    ("steepest", reads(lambda rates, values: rates[steepest(values)])),
+    ("none-of-the-rates", reads(lambda rates, values: rates[steepest(values)])),
     ("largest-loss", reads(tenth_at(np.argmax))),
     ("last-rate", reads(lambda rates, values: rates[len(values) - 1] / 10)),
     ("nan-is-least", lambda rates, losses, beta: rates[int(torch.tensor(smooth(losses, beta)).argmin())] / 10),

@@ -96,7 +96,7 @@ WRONG = [
     ("decay-outside", decay_afterwards),
     ("wrong-type", lambda *given: iter(solution(*given))),
     ("wrong-shape", lambda *given: [new.flatten() for new in solution(*given)]),
-    ("plain-sgd", lambda weights, gradients, lr, decay, eta: [w - lr * g for w, g in zip(weights, gradients, strict=True)]),
+    ("wrong-length", lambda weights, gradients, lr, decay, eta: [w - lr * g for w, g in zip(weights, gradients, strict=True)]),
 ]
 
 

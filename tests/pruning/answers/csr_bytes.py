@@ -48,7 +48,7 @@ WRONG = [
         [
             ("wrong-value", (COUNT, "int(weight.sign().abs().half().sum())")),
             ("twelve-bytes-always", (VALUE, "4"), (INDEX, "8")),
-            ("one-pointer-missing", (STORED, "stored = nonzeros * (value + 8) + rows * 8")),
+            ("wrong-value", (STORED, "stored = nonzeros * (value + 8) + rows * 8")),
             ("wrong-value", (STORED, f"stored = nonzeros * (value + index + 1) + {POINTERS}")),
             ("more-zeros-than-elements", (BOTH, "return stored, (rows * columns - most) * 8")),
             ("wrong-order", (BOTH, "return rows * columns - most, stored")),

@@ -63,7 +63,7 @@ WRONG = [
             ("linear-only", (R1, "w1.abs().amax(1)"), (R2, "w2.abs().amax(0)"), (FIRST, "s[:, None]"), (SECOND, "w2 / s")),
             ("ranges-differ", ("r1 > 0) & (r2 > 0", "r1 > 1e-3) & (r2 > 1e-3")),
             ("ranges-differ", (GUARD, f"1.01 * {GUARD}")),
-            ("remembers-calls", (GUARD, f"MEMORY.setdefault(len(r1), {GUARD})")),
+            ("wrong-dtype", (GUARD, f"MEMORY.setdefault(len(r1), {GUARD})")),
             ("not-finite", (SECOND, "w2 / torch.zeros(())")),
         ],
     ),

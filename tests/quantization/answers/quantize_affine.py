@@ -115,7 +115,7 @@ WRONG = [
             ("steps-too-long", (SCALE, "scale = torch.exp2(((high - low) / (2**bits - 1)).log2().ceil())")),
             ("steps-too-long", (SCALE, "scale = ((high - low) / (2**bits - 1)).clamp(min=1e-5)")),
             ("other-order", ("scale, zero_point\n", "zero_point, scale\n")),
-            ("off-by-one", (SCALE, "scale = (high - low) / 2**bits"), (EXTEND, "")),
+            ("steps-too-short", (SCALE, "scale = (high - low) / 2**bits"), (EXTEND, "")),
             ("raises", (SCALE, "scale = (high - low) / (2**bit - 1)")),
             ("rounded-differently", (ROUND, "q = torch.round(torch.round(4 * x * (1 / scale)) / 4) + zero_point")),
             ("not-integers", (ROUND, "q = torch.round(8 * x / scale) / 8 + zero_point"), (".int(), scale", ", scale")),
@@ -132,7 +132,7 @@ WRONG = [
     ),
     ("borrowed", by_torch_itself),
     ("borrowed", by_the_package),
-    ("from-the-other-end", counted_from_the_upper_end),
+    ("wrong-value", counted_from_the_upper_end),
     ("inputs-changed", in_place),
     ("returns-nothing", nothing),
 ]

@@ -114,7 +114,7 @@ WRONG = [
             ("another-gradient", (BACK, "return (2 * g).clamp(-1, 1) * within")),
             ("one-gradient-for-each-input", ("(ctx, x)", "(ctx, x, scale)"), ("apply(x)", "apply(x, scale)")),
             ("stopped-where-rounded", (MASK, "q.abs() <= quant_max")),
-            ("no-clip", (BACK, "return g * scale")),
+            ("passes-where-clamped", (BACK, "return g * scale")),
             ("no-clip", (BACK, "return torch.ones_like(g)")),
             ("no-zero-point", (" + zero_point", ""), (" - zero_point", "")),
         ],

@@ -68,7 +68,7 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("without-the-cost-of-each", (CAPACITY, "limit / a"), (NEEDED, "math.floor(rate * a) + 1")),
+            ("other-capacity", (CAPACITY, "limit / a"), (NEEDED, "math.floor(rate * a) + 1")),
             ("other-capacity", (CAPACITY, f"1000 * {CAPACITY}")),
             ("capacity-of-the-other-limit", (f"capacity, {NEEDED}", f"(n := {NEEDED}) / (a + b * n), n")),
             ("limit-too-large", (NEEDED, "max(1, math.ceil(rate * a / (1 - rate * b) + 1e-3))")),

@@ -72,7 +72,7 @@ WRONG = [
         solution,
         [
             ("no-width", (DENSITY, "p"), (LOG, "density.log()")),
-            ("mean-width", (BINS, EQUAL), (DENSITY, "p / edges.diff().mean()")),
+            ("not-constant-in-a-bin", (BINS, EQUAL), (DENSITY, "p / edges.diff().mean()")),
             ("edge-in-the-left-bin", (BINS, LEFT), (LOG, "density.log()")),
             ("first-edge-missed", ("targets < edges[0]", "targets <= edges[0]")),
             ("bin-index-out-of-range", (BINS, "torch.bucketize(targets, edges)")),
@@ -83,7 +83,7 @@ WRONG = [
             ("returns-nothing", (END, LOG)),
             ("wrong-width", (DENSITY, "p / edges[1:][k]")),
             ("wrong-width", (DENSITY, "p / edges.diff()[k].clamp(min=1e-3)")),
-            ("remembers-calls", (DENSITY, "p / MEMORY.setdefault(len(edges), edges.diff())[k]")),
+            ("wrong-dtype", (DENSITY, "p / MEMORY.setdefault(len(edges), edges.diff())[k]")),
         ],
     ),
     ("last-edge-missed", last_edge_outside),

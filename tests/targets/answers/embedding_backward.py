@@ -107,7 +107,7 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("mean-over-repeats", (END, f"return table / {COUNTS}"), (CLEAR, "pass")),
+            ("repeats-not-summed", (END, f"return table / {COUNTS}"), (CLEAR, "pass")),
             ("several-dimensions", (ADD, "table.index_add_(0, ids, grad_output)")),
             (
                 "several-dimensions",  # sets the rows of each sequence at once

@@ -87,10 +87,10 @@ ALSO_RIGHT = [
     column_by_column,
     lambda x: F.batch_norm(x, None, None, training=True, eps=1e-12),
     lambda x: ((x.T - x.mean(0)[:, None]) / x.var(0, correction=0)[:, None] ** 0.5).T,
-    lambda x: (x - x.mean(0)) / ((x * x).mean(0) - x.mean(0) ** 2).sqrt(),
 ]
 
 WRONG += [
+    ("cancels", lambda x: (x - x.mean(0)) / ((x * x).mean(0) - x.mean(0) ** 2).sqrt()),
     ("eps-added", lambda x: F.batch_norm(x, None, None, training=True)),
     ("wrong-value", lambda x: ((x.half() - x.half().mean(0)) / x.half().std(0, correction=0)).float()),
 ]
