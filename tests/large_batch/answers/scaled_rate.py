@@ -25,7 +25,7 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("square-root", (PEAK, "base_rate * (batch / base_batch) ** 0.5"), (START, f"    t = t + 1\n{START}")),
+            ("wrong-peak", (PEAK, "base_rate * (batch / base_batch) ** 0.5"), (START, f"    t = t + 1\n{START}")),
             ("wrong-peak", (PEAK, f"{PEAK} / 2")),
             ("raises", (DONE, "False"), ("t / warm", "min(1, t / warm)")),
             ("wrong-start", (CLIMB, "base_rate / 2 + (peak - base_rate / 2) * t / warm")),
