@@ -21,7 +21,7 @@ REGISTERED = re.compile(
     r'^@experiment\(\s*"([\w-]+)",\s*lecture="([^"]+)".*?^def (\w+)\(.*?\n    """(.*?)\.?(?:"""|\n)', re.MULTILINE | re.DOTALL
 )
 SIZES = ("quick", "full")
-EXERCISE = re.compile(r'^@exercise\("([\w-]+)"', re.MULTILINE)
+EXERCISE = re.compile(r'^@exercise\(\s*"([\w-]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
