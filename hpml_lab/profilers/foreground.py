@@ -57,17 +57,18 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
             if not has_it_too(number):
                 with contextlib.suppress(ProcessLookupError, PermissionError):  # not ours to signal: `sudo`
                     os.kill(holder[0].pid, number)
-        elif number in ENDS and not leaving:
+        elif number in ENDS and number not in ignored and not leaving:
             leaving = True
             raise KeyboardInterrupt
-        if number in STOPS:
+        if number in STOPS - ignored:
             _stop(number)
 
-    # What this process ignores, as under nohup, the command goes on ignoring: with a handler here it would not.
     passed_on = signal.valid_signals() - NOT_PASSED_ON
     if faulthandler.is_enabled():  # its handler, of which Python's signal module does not know, could not be given back
         passed_on -= _numbers("SIGABRT")
-    heard = [number for number in sorted(passed_on) if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    heard = [number for number in sorted(passed_on) if signal.getsignal(number) is not None]
+    # What this process ignores, as under nohup, the command begins by ignoring, and may listen to later.
+    ignored = {number for number in heard if signal.getsignal(number) == signal.SIG_IGN}
     before = {number: signal.signal(number, hear) for number in heard}
     children = _numbers("SIGCHLD")
     # Where its own parent ignored it, the system would throw the command's exit code away.
@@ -79,7 +80,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
 
             def in_child() -> None:
                 for number in heard:
-                    signal.signal(number, signal.SIG_DFL)
+                    signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
                 for number in children:
                     signal.signal(number, before[number])
                 as_it_was()

@@ -161,10 +161,12 @@ OF_OTHERS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE, sig
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_every_signal_reaches_the_program_and_the_tool_ends_with_its_exit_code(tool):
+@pytest.mark.parametrize(("tool", "begins"), [(tool, "") for tool in TOOLS] + [("monitor", "trap '' INT QUIT HUP TERM")])
+def test_every_signal_reaches_the_program_and_the_tool_ends_with_its_exit_code(tool, begins):
+    """Also those that the tool ignores from its start, as in the background of a shell: a program may listen to them."""
     source = LISTENS.replace("STOPS", str({int(number) for number in STOPS}))
-    command = [sys.executable, "-m", "hpml_lab", *words(tool, source)]
+    command = ["sh", "-c", f'{begins}; exec "$@"' if begins else 'exec "$@"', "sh"]
+    command += [sys.executable, "-m", "hpml_lab", *words(tool, source)]
     # In a group of its own, but in this session: nobody could continue one that stops in a session of its own.
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=python_environment(), process_group=0) as process:
         timer = threading.Timer(120, os.killpg, (process.pid, signal.SIGKILL))

@@ -243,6 +243,9 @@ def _join(folder: str, rank: int, ranks: int, device: str, deadline_seconds: flo
             f"gloo cannot connect over {os.environ['GLOO_SOCKET_IFNAME']} ({str(error).split(' - ')[0][-200:]}).",
             "Is that network interface up (`ip link set lo up`), and are enough open files allowed (`ulimit -n 1024`)?",
         ) from error
+    # A rank whose function leaves the group at once would close the connection that another is still making.
+    store.set(f"joined/{rank}", "")
+    store.wait([f"joined/{other}" for other in range(ranks)], timedelta(seconds=2 * deadline_seconds + 60))
     return store
 
 
