@@ -107,7 +107,7 @@ CASES = {
 }
 
 
-@exercise("newton-schulz", notebook="15_large_batch", takes="g, coefficients, eps", returns=like("g"))
+@exercise("newton-schulz", notebook="15_large_batch", takes="g, coefficients, eps", returns=like("g", new=True))
 def judge_newton_schulz(answer: Callable) -> None:
     """U p(… p(S / max(‖g‖, ε))) Vᵀ for g = U S Vᵀ, with a polynomial for each step, and no product larger than it needs."""
     RUBRIC.expect(answer, CASES, explain=_explain)
