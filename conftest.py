@@ -296,6 +296,10 @@ def results_of_this_run():
 
 def pytest_configure(config):
     config.stash[STDERR] = os.dup(2)  # during a test this is a file of pytest's, which is lost when the process ends
+    for name in ("SIGHUP", "SIGQUIT"):  # ignored under nohup and in a shell's background: programs that tests start inherit it
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     if hasattr(config, "workerinput"):
         plan.CHOSEN = plan.Plan.read(Path(os.environ["HPML_TEST_RUN"]) / "plan.json")
     else:

@@ -20,7 +20,7 @@ NOT_PROSE = re.compile(r"```.*?```|\$\$.*?\$\$|^\s*\|.*?$|<[^>]+>", flags=re.DOT
 NOT_ASKED = re.compile(r"```.*?```|`[^`\n]*`|^#+ .*?$|^(?:    |\s*\|).*?$", flags=re.DOTALL | re.MULTILINE)
 QUESTION = re.compile(r"[^.?!]*\?[*_)\"”]*(?=\s|$)")
 GUESS = re.compile(r"^\w+ = \.\.\.", flags=re.MULTILINE)
-ALL_NOTEBOOKS_BYTES = 10 * 1000 * 1000
+ALL_NOTEBOOKS_BYTES = 10_250_000
 
 
 def words(markdown):

@@ -1,6 +1,5 @@
 """Hints follow the last verdict, and go from general to nearly the line; solutions are shown on purpose only."""
 
-import re
 from collections import defaultdict
 
 import pytest
@@ -11,20 +10,6 @@ from hpml_lab.core.judge import help as helping
 from hpml_lab.core.judge.exercises import all_exercises
 from hpml_lab.core.judge.rubric import MORE
 from hpml_lab.core.system.errors import LabError
-
-# Words that speak of an answer. A hint that is shown although no answer was seen, or another one, cannot know what they say.
-OF_AN_ANSWER = {
-    "the student's own": r"\b(you|your|yours|yourself)\b",
-    "an answer that is pointed at": r"^(That|This|These|Those) (is|are|belong|was|were)\b",
-    "praise of a part": r"^(Almost|Right|Correct)\b|\b(is|are) right\b(?!, too)|\bcorrectly\b",
-    "a fault that was found": r"\b(is|are|was) (wrong|missing|reversed|swapped)\b|\bmistake\b|\boff by one\b",
-    "what it did": r"\b(has|have) (not )?(changed|moved)\b|\bno longer\b",
-}
-
-
-def speaks_of_an_answer(text):
-    """Why a hint cannot be shown to a student whose answer nobody has seen; "" if it can."""
-    return next((why for why, words in OF_AN_ANSWER.items() if re.search(words, text, re.IGNORECASE)), "")
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +47,9 @@ def test_each_call_says_one_thing_more_and_the_last_is_a_line_with_a_gap():
 def test_no_hint_speaks_of_an_answer_that_nobody_has_seen():
     said = {found.name: helping.hints(found) for found in all_exercises()}
     assert sum(map(len, said.values())) > 500
-    accusing = [(name, text, why) for name, texts in said.items() for text in texts if (why := speaks_of_an_answer(text))]
+    accusing = [
+        (name, text, why) for name, texts in said.items() for text in texts if (why := helping.speaks_of_an_answer(text))
+    ]
     assert accusing == []
 
 
@@ -78,7 +65,7 @@ def test_no_hint_speaks_of_an_answer_that_nobody_has_seen():
     ],
 )
 def test_the_words_that_speak_of_an_answer_are_found(text):
-    assert speaks_of_an_answer(text)
+    assert helping.speaks_of_an_answer(text)
 
 
 def test_hints_follow_the_last_verdict():

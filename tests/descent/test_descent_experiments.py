@@ -236,8 +236,8 @@ def test_the_nesterov_arrows_differ_only_in_their_gradient(results):
 
 def test_every_optimizer_that_has_a_class_runs_on_every_surface(results):
     rows, best = results["saddle_and_minima"].rows(), results["saddle_and_minima"].rows(BestRate)
-    assert [row.optimizer for row in rows] == [FORMULAS[name].title for name in RULES_WITH_CLASS] and len(rows) == 10
-    assert len(best) == 70
+    assert [row.optimizer for row in rows] == [FORMULAS[name].title for name in RULES_WITH_CLASS] and len(rows) == 12
+    assert len(best) == 84
     for row in best:
         assert (row.ends_at is not None) == (row.distance < 0.05)
         lowest = next(found for found in rows if found.optimizer == row.optimizer)

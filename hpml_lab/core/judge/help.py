@@ -3,6 +3,7 @@
 import ast
 import html
 import os
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -17,6 +18,21 @@ from hpml_lab.core.system.paths import CHECKOUT, ROOT
 
 _read: defaultdict[str, set[str]] = defaultdict(set)  # by exercise: the hints that this process has shown
 _about: dict[str, str] = {}  # by exercise: the mistake that its last hint was about
+
+
+# Words that speak of an answer. A hint that is shown although no answer was seen, or another one, cannot know what they say.
+OF_AN_ANSWER = {
+    "the student's own": r"\b(you|your|yours|yourself)\b",
+    "an answer that is pointed at": r"^(That|This|These|Those) (is|are|belong|was|were)\b",
+    "praise of a part": r"^(Almost|Right|Correct)\b|\b(is|are) right\b(?!, too)|\bcorrectly\b",
+    "a fault that was found": r"\b(is|are|was) (wrong|missing|reversed|swapped)\b|\bmistake\b|\boff by one\b",
+    "what it did": r"\b(has|have) (not )?(changed|moved)\b|\bno longer\b",
+}
+
+
+def speaks_of_an_answer(text: str) -> str:
+    """Why a hint cannot be shown to a student whose answer nobody has seen; "" if it can."""
+    return next((why for why, words in OF_AN_ANSWER.items() if re.search(words, text, re.IGNORECASE)), "")
 
 
 @dataclass(frozen=True)
@@ -64,9 +80,10 @@ def hints(found: Exercise, last: Verdict | None = None) -> list[str]:
     first_of: dict[str, str] = {}
     for rubric in rubrics:
         for fragment, row in rubric.edits:
-            first_of.setdefault(fragment, row.hint)
-    rules = list(first_of.values()) if rubrics else _literal_hints(Path(module.__file__))
-    rules = [rule.split(SEEN)[-1] for rule in rules]
+            if not speaks_of_an_answer(rule := row.hint.split(SEEN)[-1]):
+                first_of.setdefault(fragment, rule)
+    literal = [] if rubrics else [rule.split(SEEN)[-1] for rule in _literal_hints(Path(module.__file__))]
+    rules = [*first_of.values(), *(rule for rule in literal if not speaks_of_an_answer(rule))]
     gaps = [gap for rubric in rubrics for fragment, _ in rubric.edits if len(gap := _line_with_gap(rubric, fragment)) >= 8][:1]
     if last is None or last.mistake in ("", *UNKNOWN):
         ordered = [idea, *rules, *(f"One line of it: `{gap}`" for gap in gaps)]
