@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.judge.declared import like
+from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -67,7 +67,7 @@ error
 )
 
 
-@exercise("jacobian-by-rows", notebook="02_autograd", takes="f, x", returns=like("x"))
+@exercise("jacobian-by-rows", notebook="02_autograd", takes="f, x", returns=tensor())
 def judge_jacobian_by_rows(answer: Callable) -> None:
     """J (m, n) of f at x, one backward pass for each row."""
     cases = {
@@ -79,7 +79,7 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
             torch.tensor([2.0, -1.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True),
         ),
     }
-    RUBRIC.expect(answer, cases, tolerance=1e-5)
+    RUBRIC.expect(answer, cases, tolerance=1e-5, but=("grad",))
     for f, x in cases.values():
         x, f = x.detach().clone().requires_grad_(), f
         got, outputs = answer(f, x), len(f(x))

@@ -78,7 +78,7 @@ only in cases
 )
 
 
-@exercise("training-loop", notebook="03_nets", takes="net, optimizer, x, y, steps", returns=[float])
+@exercise("training-loop", notebook="03_nets", takes="net, optimizer, x, y, steps", returns={float})
 def judge_training_loop(answer: Callable) -> None:
     RUBRIC.expect(answer, {words: (words,) for words in CASES}, tolerance=1e-5, explain=lambda *_: _explain(answer))
     losses = _Trained(answer, "6 steps").losses

@@ -127,7 +127,7 @@ def judge_quantize_affine(answer: Callable) -> None:
     stages = (("scale", 1, SCALES), ("zero point", 2, ZEROS), ("integers", 0, INTEGERS))
     for name, index, rubric in stages:  # a wrong scale makes the rest wrong too: explain that first
         cases = {f"{name} of {case}": given for case, given in _cases().items()}
-        rubric.expect(answer, cases, but=("mixed",), explain=lambda *_, k=index: _explain(answer, k))
+        rubric.expect(answer, cases, but=("mixed", "dtype"), explain=lambda *_, k=index: _explain(answer, k))
     if _is_borrowed(answer, _cases()["2 bits from -1 to 1.3"]):
         raise Mistake("borrowed", "The numbers are right, but another function found them. Write the arithmetic yourself.")
 

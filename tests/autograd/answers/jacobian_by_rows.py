@@ -178,7 +178,7 @@ def cleared_but_kept_by_reference(f, x):
 
 
 WRONG += [
-    ("wrong-dtype", by_differences),
+    ("wrong-value", by_differences),
     ("other-passes", batched),
     ("a-pass-for-each-entry", entry_by_entry),
     ("last-row-only", last_one),
@@ -189,8 +189,7 @@ WRONG += [
     ("returns-nothing", lambda f, x: f(x).backward(torch.ones_like(f(x)))),
     ("one-tensor-for-all", cleared_but_kept_by_reference),
 ]
-ALSO_RIGHT += [by_the_library, cleared, filled, solution_in_any_type]
-WRONG += [("needs-no-gradient-before", zeroed_after_each)]
+ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, solution_in_any_type]
 
 
 def turned_if_square(f, x):
