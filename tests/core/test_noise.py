@@ -52,10 +52,19 @@ def test_a_real_gain_is_seen() -> None:
 
 
 def test_a_gain_inside_the_band_is_not_claimed() -> None:
-    """The change gains 4 % in every pair, but the placebo moves by 10 %."""
-    gain = speed_up_of([1.0] * 7, [0.96] * 7, [1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0])
+    """The change gains 4 % in every pair, but the placebo moves by 6 %."""
+    gain = speed_up_of([1.0] * 7, [0.96] * 7, [1.06, 1.0, 1.0, 1.06, 1.0, 1.0, 1.0])
     assert gain.low > 1 and not gain.faster
     assert "(within noise;" in str(gain)
+
+
+def test_a_gain_is_one_over_both_halves_of_the_placebo() -> None:
+    """Against the code's second run it gains nothing: what it gained over the first was the machine's."""
+    first = [1.3, 1.31, 1.32, 1.3, 1.3, 1.33, 1.3, 1.31, 1.3, 1.3, 1.3]
+    gain = speed_up_of(first, [1.0] * 11, [1.0] * 11)
+    assert gain.ratio == 1.0 and not gain.faster and gain.low == 1.0 and gain.high > 1.3
+    assert speed_up_of(first, [1.0] * 11, first).faster
+    assert not speed_up_of([1.0] * 11, [1.0] * 11, first).faster
 
 
 def test_a_gain_of_one_percent_is_seen_and_not_claimed() -> None:

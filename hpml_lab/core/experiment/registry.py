@@ -4,10 +4,11 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.core.system.readers import reader
 from hpml_lab.core.timing.compilation import kernels_of_this_processor
+from hpml_lab.core.timing.laps import held_up, stretches
 from hpml_lab.core.timing.threads import one_thread
 
 SEED = 0
@@ -106,7 +108,7 @@ class Experiment:
         start, before = time.perf_counter(), allocations(gpu)
         try:
             # One that measures the whole processor asks for its threads itself.
-            with one_thread(), current_device(gpu), whole_imports(), kernels_of_this_processor():
+            with one_thread(), current_device(gpu), whole_imports(), kernels_of_this_processor(), stretches() as stretched:
                 result = self.function(params)
         except RuntimeError as error:
             if gpu is None or not is_out_of_memory(error):
@@ -116,7 +118,7 @@ class Experiment:
         result.slug, result.size, result.seed = self.slug, size, SEED
         result.seconds = time.perf_counter() - start
         result.when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        result.notes = [*notes, *result.notes]
+        result.notes = [*notes, *result.notes, *busy_note(stretched)]
         several = "two-gpus" in self.uses and torch.cuda.device_count() > 1  # used by ranks, in processes of their own
         here = str(chosen) if several or allocations(gpu) > before else "cpu"
         result.device = result.device or here
@@ -128,6 +130,12 @@ class Experiment:
                 result.machine["launch_us"] = round(1e6 * launch_seconds(gpu), 1)
         keep(result)
         return result
+
+
+def busy_note(stretched: Sequence[float]) -> list[str]:
+    """What a result says of a machine whose cores other programs had, from what `stretches` saw."""
+    said = held_up(median(stretched)) if stretched else ""
+    return [f"While this ran, {said}. Run it again on a quiet machine before you read its times."] if said else []
 
 
 def allocations(gpu: torch.device | None) -> int:

@@ -1,5 +1,7 @@
 """Honest timing: warm-up, synchronization, several samples, median and spread; comparisons take turns.
 
+Work that only computes, on one thread, is timed by the processor's clock, which stands still while other programs have the core
+(`core/timing/laps.py`); all other work by the wall's.
 The parts are the standard library's `timeit`, with garbage collection off, and torch's clock, which waits for the device. Not
 `torch.utils.benchmark.Timer`: it warms up at least twice before each sample, so that long work takes three times as long.
 """
@@ -17,12 +19,14 @@ import torch
 
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.laps import Lap, held_up, lap, seconds_by_one_clock
 from hpml_lab.core.timing.threads import all_threads
 
 # The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 from torch.utils.benchmark import select_unit, set_torch_threads, timer  # noqa: E402
 
+SAMPLES = 11  # the interval that holds the median nine times in ten then leaves out the two largest and the two smallest
 SAMPLE_SECONDS = 0.01  # a sample repeats the call until it takes this long, so that the clock's own cost does not count
 
 
@@ -31,12 +35,15 @@ class Timing:
     """Seconds per call: several samples of one piece of work, and the bytes and FLOPs that one call accounts for.
 
     `print(timing)` shows median, smallest and largest sample.
+
+    stretch  how many times as long it took on the wall clock, where the samples are the processor's; 1 where they are the wall's
     """
 
     samples: tuple[float, ...]
     threads: int
     bytes: float = 0.0
     flops: float = 0.0
+    stretch: float = 1.0
 
     @property
     def seconds(self) -> float:
@@ -47,7 +54,7 @@ class Timing:
     def spread(self) -> float:
         """Interquartile range in seconds. Raises LabError for a single sample."""
         if len(self.samples) < 2:
-            raise LabError("One sample has no spread.", "Measure with samples=2 or more; the default is 7.")
+            raise LabError("One sample has no spread.", f"Measure with samples=2 or more; the default is {SAMPLES}.")
         low, _, high = quantiles(self.samples, n=4)
         return high - low
 
@@ -72,7 +79,8 @@ class Timing:
         rates = [f"{number(self.gb_per_s, 3)} GB/s"] * bool(self.bytes) + [f"{number(self.gflop_per_s, 3)} GFLOP/s"] * bool(
             self.flops
         )
-        return ", ".join([f"{middle} a call ({count}, {low} to {high})", *rates])
+        others = [found] if (found := held_up(self.stretch)) else []
+        return ", ".join([f"{middle} a call ({count}, {low} to {high})", *rates, *others])
 
 
 class _Sampler:
@@ -85,27 +93,28 @@ class _Sampler:
         self._sleeps, self._usual = False, 0.0
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
         self._sleeps = threads > 1 or (gpu is None and torch.cuda.is_initialized())
-        calls, took = 1, self._run(1)
+        calls, took = 1, self._run(1).seconds
         self._usual = took
         # Twice each, because one may have been held up: too few calls would make every sample a cold one.
-        while took < 5 * SAMPLE_SECONDS and (took := min(took, self._run(calls))) < SAMPLE_SECONDS / 4:
+        while took < 5 * SAMPLE_SECONDS and (took := min(took, self._run(calls).seconds)) < SAMPLE_SECONDS / 4:
             self._usual = took / calls
             calls *= 2
-            took = self._run(calls)
+            took = self._run(calls).seconds
         self._calls = max(1, round(calls * SAMPLE_SECONDS / took))
         self._sleeps = self._sleeps and took < 50 * SAMPLE_SECONDS
 
-    def __call__(self) -> float:
+    def __call__(self) -> Lap:
         return self._run(self._calls) / self._calls
 
-    def _run(self, calls: int) -> float:
+    def _run(self, calls: int) -> Lap:
         """Seconds of `calls` calls in a row."""
         with set_torch_threads(self._threads):
             if self._sleeps:
                 self._wake()
-            if self._gpu is None:
-                return self._timer.timeit(calls)
-            return event_seconds(functools.partial(self._repeat, calls), self._gpu)
+            if self._gpu is not None:
+                return Lap(event_seconds(functools.partial(self._repeat, calls), self._gpu))
+            in_a_row = functools.partial(self._timer.timeit, calls)
+            return lap(in_a_row) if self._threads == 1 else Lap(in_a_row())
 
     def _wake(self) -> None:
         """Wake the threads that set_torch_threads has just asked for, or a GPU that was idle: it is in the first calls that
@@ -124,7 +133,7 @@ class _Sampler:
 
 
 def measure(
-    work: Callable[[], object], *, samples: int = 7, threads: int = 1, bytes: float = 0.0, flops: float = 0.0
+    work: Callable[[], object], *, samples: int = SAMPLES, threads: int = 1, bytes: float = 0.0, flops: float = 0.0
 ) -> Timing:
     """Time `work()`: median and spread over `samples`; `bytes` and `flops` are what one call moves and computes.
 
@@ -133,12 +142,13 @@ def measure(
     """
     _check(samples)
     sample = _Sampler("work", work, threads)
-    return Timing(tuple(sample() for _ in range(samples)), threads, bytes, flops)
+    seconds, stretch = seconds_by_one_clock({"work": [sample() for _ in range(samples)]})
+    return Timing(seconds["work"], threads, bytes, flops, stretch)
 
 
 def _check(samples: int) -> None:
     if not isinstance(samples, int) or samples < 1:
-        raise LabError(f"samples={samples!r} is not a whole number from 1 on.", "Leave it out: the default is 7.")
+        raise LabError(f"samples={samples!r} is not a whole number from 1 on.", f"Leave it out: the default is {SAMPLES}.")
 
 
 def best_threads(work: Callable[[], object], **options: Any) -> Timing:
@@ -191,7 +201,7 @@ PLACEBO = "placebo"
 def interleaved(
     works: dict[str, Callable[[], object]],
     *,
-    samples: int = 7,
+    samples: int = SAMPLES,
     threads: int = 1,
     placebo: str | None = None,
     gpu: torch.device | str | None = None,
@@ -208,7 +218,8 @@ def interleaved(
         works = {**works, PLACEBO: works[placebo]}
     samplers = {name: _Sampler(name, work, threads, gpu) for name, work in works.items()}
     rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]
-    return {name: Timing(tuple(turn[name] for turn in rounds), threads) for name in works}
+    seconds, stretch = seconds_by_one_clock({name: [turn[name] for turn in rounds] for name in works})
+    return {name: Timing(seconds[name], threads, stretch=stretch) for name in works}
 
 
 def captured(work: Callable[[], object], device: torch.device) -> Callable[[], None]:

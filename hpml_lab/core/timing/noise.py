@@ -6,12 +6,13 @@ band; a gain inside the band is neither claimed, nor kept, nor colored, and nor 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import comb, log, sqrt
 from statistics import median
 
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, Timing, interleaved
+from hpml_lab.core.timing.laps import held_up
 
 CONFIDENCE = 0.9
 LEAST_EFFECT = 0.02  # a quiet machine tells 0.3 % from nothing; a difference is claimed from 2 % on
@@ -29,7 +30,7 @@ def times_faster(ratio: float) -> str:
 class SpeedUp:
     """How many times as fast the changed code is: seconds before / seconds after, pair by pair.
 
-    ratio      the median over the pairs
+    ratio      the median over the pairs, against the half of the placebo that is nearer
     low, high  an interval that holds the true median with 90 % confidence, where there are at least five pairs
     noise      how far the placebo's interval reaches from 1: 0.03 means that 1 / 1.03 to 1.03 is noise
     """
@@ -115,10 +116,16 @@ def wilson(successes: int, of: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence[float]) -> SpeedUp:
-    """The speed-up of samples taken in turns: `before`, `after`, and `before` once more (`again`, the placebo)."""
-    ratios = [a / b for a, b in zip(before, after, strict=True)]
+    """The speed-up of samples taken in turns: `before`, `after`, and `before` once more (`again`, the placebo).
+
+    `after` is compared with both: the ratio is the one nearer to 1, and the interval covers both, so that what is claimed
+    holds against either.
+    """
+    halves = [[a / b for a, b in zip(half, after, strict=True)] for half in (before, again)]
+    lows, highs = zip(*map(interval, halves), strict=True)
+    ratio = min(map(median, halves), key=lambda found: abs(log(found)))
     placebo = interval([a / b for a, b in zip(before, again, strict=True)])
-    return SpeedUp(median(ratios), *interval(ratios), noise=max(placebo[1], 1 / placebo[0], 1.0) - 1)
+    return SpeedUp(ratio, min(lows), max(highs), noise=max(placebo[1], 1 / placebo[0], 1.0) - 1)
 
 
 def speed_up(times: Mapping[str, Timing], base: str, changed: str) -> SpeedUp:
@@ -145,14 +152,14 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """The median over the pairs of seconds(A) / seconds(B)."""
+        """The median over the pairs of seconds(A) / seconds(B), for those samples of A that are nearer to B's."""
         return self.speed_up.ratio
 
     def __repr__(self) -> str:
-        return str(self.speed_up)
+        return "; ".join(filter(None, [str(self.speed_up), held_up(self.a.stretch)]))
 
 
-def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
+def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = SAMPLES, threads: int = 1) -> Comparison:
     """Time `a()` and `b()` in turns in one run. Printed, the result says how many times as fast `b` is, and if that is noise.
 
     Raises LabError for an `a` or `b` that is not a function, and for less than one sample.
