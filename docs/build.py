@@ -72,6 +72,8 @@ def page(path: Path) -> str:
         elif "exercise" in tags:
             tags.append("hide-input")
             metadata["mystnb"] = YOUR_TURN
+        elif "reading" in tags:  # sentences: how they are checked is of no use to who only reads
+            tags.append("remove-input")
         else:
             collapsed = metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]
             lid = "".join(cell["outputs"].pop(0)["data"]["text/html"]) if collapsed else ""

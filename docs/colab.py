@@ -33,6 +33,8 @@ def write_copies(folder: Path) -> list[Path]:
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.update(outputs=[], execution_count=None)
+                if "reading" in cell.metadata.get("tags", []):
+                    cell.metadata["cellView"] = "form"  # Colab's word for a hidden source
             else:  # the copies lie elsewhere than the project's files
                 cell.source = re.sub(r"\]\(\.\./([^)]+)\)", rf"]({urls['Repository']}/blob/main/\1)", cell.source)
         install = nbformat.v4.new_code_cell(CELL.format(repository=urls["Repository"]), metadata={"tags": ["colab"]})

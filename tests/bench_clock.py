@@ -1,4 +1,4 @@
-"""What the clock claims of A against A, and of a real 1.2 times, on a quiet machine and with 20 programs on its cores: `make bench`.
+"""What the clock claims of A against A and of a real 1.2 times, on a quiet machine and with 20 programs at once: `make bench`.
 
     python tests/bench_clock.py [runs] [programs …]
 

@@ -19,7 +19,7 @@ ANSWER = re.compile(r"^<details><summary>Answer</summary>\n\n(.+?)\n\n</details>
 NOT_PROSE = re.compile(r"```.*?```|\$\$.*?\$\$|^\s*\|.*?$|<[^>]+>", flags=re.DOTALL | re.MULTILINE)
 NOT_ASKED = re.compile(r"```.*?```|`[^`\n]*`|^#+ .*?$|^(?:    |\s*\|).*?$", flags=re.DOTALL | re.MULTILINE)
 QUESTION = re.compile(r"[^.?!]*\?[*_)\"”]*(?=\s|$)")
-GUESS = re.compile(r"^\w+ = \.\.\.", flags=re.MULTILINE)
+TAKES_UP = re.compile(r"^\w+ = \.\.\.|^reading\(", flags=re.MULTILINE)
 ALL_NOTEBOOKS_BYTES = 10_250_000
 
 
@@ -38,11 +38,11 @@ def is_exercise(cell):
 
 
 def unanswered(cells):
-    """The questions that nothing takes up: no exercise, no guess in the next cell, no folded answer in the same one."""
+    """The questions that nothing takes up: no exercise, no guess or reading in the next cell, no folded answer in the same."""
     found = []
     for cell, following in zip(cells, [*cells[1:], None], strict=True):
-        guessed = following is not None and following.cell_type == "code" and GUESS.search(following.source)
-        if cell.cell_type == "markdown" and not (is_exercise(cell) or guessed or ANSWER.search(cell.source)):
+        taken_up = following is not None and following.cell_type == "code" and TAKES_UP.search(following.source)
+        if cell.cell_type == "markdown" and not (is_exercise(cell) or taken_up or ANSWER.search(cell.source)):
             found += questions(cell.source)
     return found
 
@@ -90,6 +90,7 @@ def test_what_is_a_question_and_what_takes_it_up():
     assert questions(answer) == questions(text) and words(answer) == words(text)
     assert unanswered([markdown(text)]) == unanswered([markdown(text), code("x = 1")]) == questions(text)
     assert not unanswered([markdown(answer)]) and not unanswered([markdown(text), code("guess = ...  # times")])
+    assert not unanswered([markdown(text), code("reading(result, {})")])
     assert not unanswered([markdown(f"### Exercise: one\n\n**Difficulty** ●○○ · 5 minutes\n\n{text}")])
 
 

@@ -5,6 +5,7 @@ For notebooks:
     hint, solution               one hint more at each call; the answer, on purpose
     choose_device                the device to run on, and why
     source                       the code of a lesson, as it stands in its file
+    reading                      sentences that read a result's figures, checked on this run and the recorded one
 For your own code:
     measure, compare, interleaved    honest timing: warm-up, synchronization, several samples, turns
     speed_up, speed_up_of, SpeedUp   a ratio of times with its interval, and the noise band of a placebo
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from hpml_lab.core.show.progress import progress as progress
     from hpml_lab.core.show.live_curve import LiveCurve as LiveCurve
     from hpml_lab.core.timing.threads import one_thread as one_thread, all_threads as all_threads
+    from hpml_lab.core.experiment.sentences import reading as reading
     from hpml_lab.core.experiment.registry import find as find, all_experiments as all_experiments, load_result as load_result
     from hpml_lab.core.experiment.result import Result as Result
     from hpml_lab.core.experiment.findings import Row as Row, Table as Table, column as column

@@ -48,7 +48,7 @@ def test_other_programs_on_the_core_change_the_wall_clock_alone():
     """Four programs on this process's one core: the work takes at least twice as long, and the same time on the core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    others = [multiprocessing.get_context("fork").Process(target=_spin, daemon=True) for _ in range(4)]
+    others = [multiprocessing.get_context("fork").Process(target=spin, daemon=True) for _ in range(4)]
     try:
         for other in others:
             other.start()
@@ -63,7 +63,7 @@ def test_other_programs_on_the_core_change_the_wall_clock_alone():
     assert sum(one.seconds for one in found) == pytest.approx(0.25, rel=0.2)
 
 
-def _spin() -> None:
+def spin() -> None:
     while True:
         pass
 

@@ -36,7 +36,7 @@ class Timing:
 
     `print(timing)` shows median, smallest and largest sample.
 
-    stretch  how many times as long it took on the wall clock, where the samples are the processor's; 1 where they are the wall's
+    stretch  how many times as long it took on the wall clock, where the samples are the processor's; else 1
     """
 
     samples: tuple[float, ...]

@@ -1,0 +1,33 @@
+"""What the notebooks store comes from a quiet machine: no band of noise is wide, and no run says that others had the cores."""
+
+import nbformat
+import pytest
+from store_outputs import BUSY, MOST_NOISE, bands, this_runs, why_not
+
+from hpml_lab.core.system.paths import NOTEBOOKS
+
+# Bands that are wide on a quiet machine too, and why: {(notebook, cell): percent}.
+WIDER: dict[tuple[str, str], float] = {}
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("[0-9]*.ipynb")), ids=lambda path: path.stem)
+def test_the_stored_bands_are_narrow_and_the_machine_was_quiet(path):
+    wide = {}
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "code":
+            assert BUSY not in this_runs(cell), f"{path.name}, cell {cell.id}: make outputs ARGS=notebooks/{path.name}"
+            most = WIDER.get((path.stem, cell.id), MOST_NOISE)
+            if over := [band for band in bands(cell) if band > most]:
+                wide[cell.id] = over
+    assert not wide, f"{path.name}: noise in % by cell {wide}; make outputs ARGS=notebooks/{path.name} on a quiet machine"
+
+
+def test_what_would_mislead_is_found_in_this_run_and_not_in_the_recorded_one():
+    page = (
+        '<p>1.2× (within noise; noise ±21 %)</p><p data-reading="fails"><b>Does not hold here:</b> It gains</p>'
+        '<details><summary style="x">Recorded run: 1 claim</summary><p>noise ±99 %</p><details>a</details></details>'
+        f"<p>{BUSY}: 2 times.</p>"
+    )
+    cell = nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("display_data", {"text/html": page})])
+    assert bands(cell) == [21.0]
+    assert why_not(nbformat.v4.new_notebook(cells=[cell])) == ["Does not hold here: It gains", BUSY]
