@@ -104,18 +104,22 @@ def card(result: Any) -> str:
     parts.append(tables_html(result.tables))
     failing = [check for check in result.checks if not check.holds]
     parts.append(folded(counted(result.checks, "self-check"), "".join(map(claim_html, result.checks)), bool(failing)))
-    parts.append(recorded_html(result.reference()))
+    parts.append(recorded_html(result.reference(), result.notes))
     parts += [f"<p>{prose_html(note)}</p>" for note in result.all_notes()]
     parts.append(f"<p><small>{html.escape(result.where)}</small></p>")
     return "\n".join(part for part in parts if part)
 
 
-def recorded_html(recorded: Any) -> str:
-    """The recorded run's claims, failing ones in full, and its tables, behind one line; nothing without one."""
+def recorded_html(recorded: Any, said: Sequence[str] = ()) -> str:
+    """The recorded run's claims, failing ones in full, its tables and its notes, behind one line; nothing without one.
+
+    said  the notes of the run beside it, which are not repeated
+    """
     if recorded is None:
         return ""
     held = f": {counted(recorded.claims)}" if recorded.claims else ""
-    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables))
+    notes = "".join(f"<p>{prose_html(note)}</p>" for note in recorded.notes if note not in said)
+    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables) + notes)
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
