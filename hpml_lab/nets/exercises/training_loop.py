@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
@@ -19,6 +20,15 @@ CASES = {  # steps, the optimizer's options, the size of the inputs: above 1 the
     "4 steps that are too long": (4, {"lr": 10.0}, 1.0),
     "3 steps with inputs up to 100": (3, {"lr": 0.001}, 100.0),
 }
+DRAWN = "a training that was drawn for this check"
+
+
+def _case(words: str) -> tuple[int, dict[str, float], float, int]:
+    """Steps, options, size of the inputs, and the seed of the weights."""
+    if words == DRAWN:
+        draw = drawn()
+        return draw.randint(2, 7), {"lr": draw.uniform(0.1, 0.5), "momentum": draw.uniform(0, 0.5)}, 1.0, draw.randint(2, 99)
+    return *CASES[words], 1
 
 
 def right(net, optimizer, x, y, steps):
@@ -33,13 +43,13 @@ def right(net, optimizer, x, y, steps):
 
 
 class _Trained:
-    """The losses and the steps of a training from the weights of seed 1."""
+    """The losses and the steps of a training."""
 
     def __init__(self, train: Callable, words: str) -> None:
-        steps, options, size = CASES[words]
+        steps, options, size, seed = _case(words)
         net = XorNet(activation=torch.relu if size > 1 else torch.sigmoid)
         with torch.no_grad():
-            for parameter, value in zip(net.parameters(), stack_of_nets([1]), strict=True):
+            for parameter, value in zip(net.parameters(), stack_of_nets([seed]), strict=True):
                 parameter.copy_(value[0])
         optimizer = torch.optim.SGD(net.parameters(), **options)
         self.steps = Steps(net, optimizer)
@@ -80,7 +90,7 @@ only in cases
 
 @exercise("training-loop", notebook="03_nets", takes="net, optimizer, x, y, steps", returns={float})
 def judge_training_loop(answer: Callable) -> None:
-    RUBRIC.expect(answer, {words: (words,) for words in CASES}, tolerance=1e-5, explain=lambda *_: _explain(answer))
+    RUBRIC.expect(answer, {words: (words,) for words in (*CASES, DRAWN)}, tolerance=1e-5, explain=lambda *_: _explain(answer))
     losses = _Trained(answer, "6 steps").losses
     if any(getattr(loss, "requires_grad", False) for loss in losses):
         hint = "Each tensor in your list keeps its graph in memory. || A list of numbers does not: take each loss's number."

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -105,7 +106,8 @@ def check_type(got: Any, names: set[str], story: str) -> None:
 @exercise("next-step", notebook="10_profiling", takes="rows, fixed", returns=str, changes="rows")
 def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
-    loops = [loop_profile(seed) for seed in range(LOOPS)]
+    first = LOOPS * drawn().randint(0, 999)
+    loops = [loop_profile(seed) for seed in range(first, first + LOOPS)]
     stories = [f"Loop {seed}, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}. " for seed, (_, fixed) in enumerate(loops)]
     loops.append(CLOSE)
     stories.append(CLOSE_STORY)

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 
@@ -57,7 +58,7 @@ def whole(batch: Any) -> int:
 @exercise("largest-batch", notebook="11_tuning", takes="fits", returns=int)
 def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
-    searches = {limit: counted_search(answer, limit) for limit in LIMITS}
+    searches = {limit: counted_search(answer, limit) for limit in (*LIMITS, drawn().randint(10, 5000))}
     explain(searches)
     expect_few_tries(searches)
     batch, tried = counted_search(answer, LARGE)
