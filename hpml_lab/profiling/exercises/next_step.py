@@ -38,7 +38,7 @@ def loop_profile(seed: int) -> tuple[Rows, frozenset[str]]:
     """
     rng = random.Random(seed)
     parts = rng.sample(["load images", "augment", "copy to the device", "forward", "backward", "optimizer step", "log"], 5)
-    times = sorted((round(rng.uniform(0.5, 9.0), 2) for _ in parts), reverse=True)
+    times = sorted((hundredths / 100 for hundredths in rng.sample(range(50, 900), len(parts))), reverse=True)  # no two alike
     calls = rng.sample(range(10, 5000), len(parts))
     rows = [{"part": p, "calls": c, "self": t, "total": t} for p, c, t in zip(parts, calls, times, strict=True)]
     rows[2]["total"] += rows[4]["self"]  # the third calls the last
