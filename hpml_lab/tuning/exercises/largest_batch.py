@@ -58,13 +58,18 @@ def whole(batch: Any) -> int:
 @exercise("largest-batch", notebook="11_tuning", takes="fits", returns=int)
 def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
-    searches = {limit: counted_search(answer, limit) for limit in (*LIMITS, drawn().randint(10, 5000))}
+    searches = {limit: counted_search(answer, limit) for limit in LIMITS}
     explain(searches)
     expect_few_tries(searches)
     batch, tried = counted_search(answer, LARGE)
     if batch != LARGE:
         raise Mistake("stops-at-a-cap", f"If {LARGE} fit, your search returns {batch}. {CAP}")
     expect_few_tries({LARGE: (batch, tried)})
+    hidden = drawn().randint(10, 5000)
+    batch, tried = counted_search(answer, hidden)
+    if batch != hidden:
+        raise Mistake("wrong-value", f"If {hidden} fit, a limit that was drawn for this check, your search returns {batch}.")
+    expect_few_tries({hidden: (batch, tried)})
 
 
 def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
