@@ -13,7 +13,7 @@ from hpml_lab.loading.lessons.sampling import Indices
 
 NOTEBOOK = "08_loading"
 
-BLOCK_CASES = ((24, 4), (23, 5))  # the second has a smaller last block
+BLOCK_CASES = ((24, 4), (23, 5), (24, 6))  # the second has a smaller last block, the third the first one's size
 EDGES = ((3, 5), (6, 1), (1, 1), (11, 5), (9, 20))
 EPOCHS = 30  # enough that what is never different is not a matter of chance
 

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
@@ -171,3 +172,8 @@ def judge_fix_the_timing(answer: Callable) -> None:
             if _close(got, high):
                 raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
             expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)
+    draw = drawn()
+    right = draw.uniform(0.002, 0.05)
+    hidden = ScriptedDevice((right,), first=draw.uniform(1, 5), queued=True, backlog=draw.uniform(0.5, 3))
+    case = f"a device drawn for this check, which compiles first, works later, and takes {1e3 * right:.3g} ms"
+    expect(_timed(answer, hidden), right, case=case, tolerance=0.06 * right)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -37,7 +38,7 @@ def loop_profile(seed: int) -> tuple[Rows, frozenset[str]]:
     """
     rng = random.Random(seed)
     parts = rng.sample(["load images", "augment", "copy to the device", "forward", "backward", "optimizer step", "log"], 5)
-    times = sorted((round(rng.uniform(0.5, 9.0), 2) for _ in parts), reverse=True)
+    times = sorted((hundredths / 100 for hundredths in rng.sample(range(50, 900), len(parts))), reverse=True)  # no two alike
     calls = rng.sample(range(10, 5000), len(parts))
     rows = [{"part": p, "calls": c, "self": t, "total": t} for p, c, t in zip(parts, calls, times, strict=True)]
     rows[2]["total"] += rows[4]["self"]  # the third calls the last
@@ -105,7 +106,8 @@ def check_type(got: Any, names: set[str], story: str) -> None:
 @exercise("next-step", notebook="10_profiling", takes="rows, fixed", returns=str, changes="rows")
 def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
-    loops = [loop_profile(seed) for seed in range(LOOPS)]
+    first = LOOPS * drawn().randint(0, 999)
+    loops = [loop_profile(seed) for seed in range(first, first + LOOPS)]
     stories = [f"Loop {seed}, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}. " for seed, (_, fixed) in enumerate(loops)]
     loops.append(CLOSE)
     stories.append(CLOSE_STORY)

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 
@@ -64,6 +65,11 @@ def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     if batch != LARGE:
         raise Mistake("stops-at-a-cap", f"If {LARGE} fit, your search returns {batch}. {CAP}")
     expect_few_tries({LARGE: (batch, tried)})
+    hidden = drawn().randint(10, 5000)
+    batch, tried = counted_search(answer, hidden)
+    if batch != hidden:
+        raise Mistake("wrong-value", f"If {hidden} fit, a limit that was drawn for this check, your search returns {batch}.")
+    expect_few_tries({hidden: (batch, tried)})
 
 
 def explain(searches: dict[int, tuple[int, list[int]]]) -> None:

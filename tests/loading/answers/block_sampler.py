@@ -122,6 +122,13 @@ def one_order_for_all(size, block):
 CLASS, ITER, EACH = "    class Blocks", "        def __iter__(self):\n", "            for number"
 COUNT, NUMBERS, PLACES = "-(-size // block)", "torch.randperm(-(-size // block))", "torch.randperm(len(inside)).tolist()"
 START, END, ITEM = "number * block", "min(size, (number + 1) * block)", "inside[place]"
+KEPT = {}
+
+
+def kept_by_size(size, block):
+    return KEPT.setdefault(size, solution(size, block))
+
+
 WRONG = [
     *wrong_answers(
         solution,
@@ -233,3 +240,4 @@ ALSO_RIGHT = [
     lambda size, block: Given(lambda: torch.tensor(order(size, block)), size),
     lambda size, block: Given(lambda: np.array(order(size, block)), size),
 ]
+WRONG += [("blocks-torn", kept_by_size)]

@@ -58,8 +58,14 @@ def from_a_new_leaf(output, target):
     return F.mse_loss(output.detach()[:, 0].requires_grad_(), target)
 
 
+def multiplied_out(output, target):
+    o, t = output[:, 0], target
+    return (o * o).mean() - 2 * (o * t).mean() + (t * t).mean()
+
+
 WRONG = [
     ("all-pairs", as_it_was),
+    ("wrong-value", multiplied_out),  # cancels for large numbers
     ("all-pairs", row_instead_of_column),
     ("all-pairs-divided", divided_by_n),
     ("not-averaged", squares_only),
