@@ -119,7 +119,7 @@ def paths_on_surfaces(result: Result):
 @picture
 def saddle_escapes(result: Result):
     """Steps until a path has left the saddle, by how far from the ridge it starts. The dotted line is the theory for gradient
-    descent: ten times nearer costs the same number of steps again."""
+    descent, which needs the same number of further steps for each factor of ten."""
     figure = style.new_figure(7.5, 4)
     ax = figure.subplots()
     starts = [10.0**-k for k in result.arrays["decades"]]
