@@ -104,18 +104,29 @@ def card(result: Any) -> str:
     parts.append(tables_html(result.tables))
     failing = [check for check in result.checks if not check.holds]
     parts.append(folded(counted(result.checks, "self-check"), "".join(map(claim_html, result.checks)), bool(failing)))
-    parts.append(recorded_html(result.reference()))
+    parts.append(recorded_html(result.reference(), result.tables))
     parts += [f"<p>{prose_html(note)}</p>" for note in result.all_notes()]
     parts.append(f"<p><small>{html.escape(result.where)}</small></p>")
     return "\n".join(part for part in parts if part)
 
 
-def recorded_html(recorded: Any) -> str:
-    """The recorded run's claims, failing ones in full, and its tables, behind one line; nothing without one."""
+def recorded_html(recorded: Any, here: Sequence[Table] = ()) -> str:
+    """The recorded run's claims, failing ones in full, and its tables, behind one line; nothing without one.
+
+    A table that reads as the one in this run's card is only named: exact results would stand there twice.
+    """
     if recorded is None:
         return ""
     held = f": {counted(recorded.claims)}" if recorded.claims else ""
-    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables))
+    read = [_as_read(table) for table in here]
+    equal = [table.title for table in recorded.tables if table.rows and _as_read(table) in read]
+    others = [table for table in recorded.tables if table.title not in equal]
+    words = f"<p>Row by row as above: {html.escape('; '.join(equal))}.</p>" if equal else ""
+    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(others) + words)
+
+
+def _as_read(table: Table) -> tuple[str, list[list[str]]]:
+    return table.title, [list(table.columns.values()), *([number(value) for value in row] for row in table.cells())]
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------

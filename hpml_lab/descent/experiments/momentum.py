@@ -70,8 +70,8 @@ def momentum_paths(result: Result):
 
 @picture
 def two_forms(result: Result):
-    """How far the lecture's form of momentum is from torch's, step by step: at a constant rate, and with a rate that drops by 10
-    after step 150."""
+    """How far the lecture's form of momentum is from torch's, step by step: at a constant rate, and with a rate that drops by
+    10 after step 150."""
     figure = style.new_figure(7.5, 3.4)
     ax = figure.subplots()
     for index, (name, gaps) in enumerate(result.arrays["forms"].items()):
