@@ -9,6 +9,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.children import ChildOutcome, run_in_child
 from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import rows
 from hpml_lab.processes.experiments.start_cost import (
@@ -27,7 +28,7 @@ from hpml_lab.processes.lessons import held_lock
 from hpml_lab.processes.lessons.held_lock import HELD_LOCK_CASES, start_while_held
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
-QUICK = dict(starts=5, preload=False, hold=0.1, patience=0.4)
+QUICK = dict(starts=SAMPLES, preload=False, hold=0.1, patience=0.4)
 FULL = dict(starts=30, preload=True, hold=0.2, patience=1.0)
 DEADLINE_SECONDS = 60.0  # a child that is not done by then is ended
 
