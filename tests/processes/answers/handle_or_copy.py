@@ -39,7 +39,7 @@ WRONG += [
     ("handle-costs-nothing", size(fixed=lambda pickled, handed: pickled)),
     ("pickling-costs-nothing", size(fixed=lambda pickled, handed: handed)),
     ("wrong-sign", size(fixed=lambda pickled, handed: pickled - handed)),
-    ("wrong-value", lambda pickled, handed, copies, rate, shared: 375_000),
+    ("wrong-value", lambda pickled, handed, copies, rate, shared: 450_000),
     ("wrong-value", size(moved=lambda copies, shared: 6)),
     ("wrong-value", size(fixed=lambda pickled, handed: 450e-6)),
     ("wrong-value", size(fixed=lambda pickled, handed: handed / pickled)),
