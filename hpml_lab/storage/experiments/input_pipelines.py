@@ -13,11 +13,12 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.storage.lessons.boxes import box_scene, bright_extent
 
-QUICK = dict(pictures=12, rounds=5, scenes=40)
-FULL = dict(pictures=200, rounds=11, scenes=400)
+QUICK = dict(pictures=12, rounds=SAMPLES, scenes=40)
+FULL = dict(pictures=200, rounds=SAMPLES, scenes=400)
 ALEXNET, RESNET, SSD = "AlexNet, 2012", "ResNet-50, 2015", "SSD, 2016"
 AGAIN = " again"  # the placebo of each
 BOXES = 7  # of a picture, about as many as in COCO

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
@@ -38,7 +39,8 @@ PIXEL = 2.5  # DALI's canvas and window lie between pixels: each may round an ed
 CLIP, STEP = 4, 7  # frames of a clip, and from the start of one to the next
 LEVELS_DRAWN = 16  # a level or two of 255 is not to be seen in a picture, and not on this scale either
 LEVELS_TENSOR, LEVELS_DALI = 2, 1  # of 255: the largest difference of any pixel; the mean difference of any picture
-QUICK = dict(images=32, batch=16, side=224, rounds=5, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
+# At full an epoch takes seconds, and there are up to fifteen ways: fewer rounds than a shorter sample has.
+QUICK = dict(images=32, batch=16, side=224, rounds=SAMPLES, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
 FULL = dict(
     images=1024, batch=64, side=224, rounds=5, workers=(0, 2, 4, 8, 16), threads=(1, 2, 4, 8, 16), boxes=400, frames=250
 )
