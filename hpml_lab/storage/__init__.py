@@ -17,9 +17,6 @@ Data sets and parts that the notebook builds on:
     alexnet, resnet, ssd                                        {step: function}: three input pipelines
     make_photographs, pil_image, tensor_image, resized          photographs and their decoders
     training_pipeline, DaliBatches                              DALI's pipeline for them, on the CPU or decoding on a GPU
-    box_scene, move_together, bright_extent                     boxes that have to move with the image
-    write_video, read_video, clips_by_dali                      a video in a file: by PyAV, and by DALI on a GPU
-    moving_picture, block_flow                                  frames of a known motion, and the motion found in them
 """
 
 from typing import TYPE_CHECKING
@@ -46,22 +43,7 @@ if TYPE_CHECKING:
     from hpml_lab.storage.views.stage_bars import stage_times as stage_times
     from hpml_lab.storage.experiments.dali.photographs import make_photographs as make_photographs
     from hpml_lab.storage.lessons.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
-    from hpml_lab.storage.lessons.dali_pipelines import (
-        training_pipeline as training_pipeline,
-        DaliBatches as DaliBatches,
-        clips_by_dali as clips_by_dali,
-    )
+    from hpml_lab.storage.lessons.dali_pipelines import training_pipeline as training_pipeline, DaliBatches as DaliBatches
     from hpml_lab.storage.lessons.three_pipelines import alexnet as alexnet, resnet as resnet, ssd as ssd
-    from hpml_lab.storage.lessons.boxes import (
-        box_scene as box_scene,
-        move_together as move_together,
-        bright_extent as bright_extent,
-    )
-    from hpml_lab.storage.experiments.dali.video import (
-        write_video as write_video,
-        read_video as read_video,
-        moving_picture as moving_picture,
-    )
-    from hpml_lab.storage.lessons.optical_flow import block_flow as block_flow
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

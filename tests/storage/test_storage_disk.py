@@ -227,13 +227,14 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.here("IOPS with many requests outstanding over one") == 3
     assert result.here("random reads of 4 KiB, depth 1") == (2000 if installed else 1000), "as in the map"
     assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
-    cells = {(cell.mode, cell.block, cell.depth): cell for cell in result.rows(GridCell)}
+    cells = {(cell.mode, cell.block, cell.depth): cell for cell in experiment.grid_cells(result)}
+    assert [cell.mode for cell in result.rows(GridCell)] == ["random read"] * 4, "the rest is in the maps"
     assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(3000 / 64 * MIB / 1e6)
     compared = {(row.by, row.depth): row for row in result.rows(DepthRate)}
     for depth in (1, 4):
         if installed:
             assert cells["random read", 4 * KIB, depth].iops == compared[FIO, depth].iops, "one figure of one thing"
-    title = "Requests and bandwidth, measured by " + (FIO if installed else OURS)
+    title = "Random reads, measured by " + (FIO if installed else OURS)
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
         judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]

@@ -18,8 +18,9 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.png import encode_png, pixels_of, png_text
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
-from hpml_lab.storage.lessons import boxes, dali_pipelines
-from hpml_lab.storage.lessons.boxes import HEIGHT, WIDTH, box_scene, bright_extent
+from hpml_lab.storage.lessons import dali_pipelines
+from hpml_lab.storage.tools import boxes
+from hpml_lab.storage.tools.boxes import HEIGHT, WIDTH, box_scene, bright_extent
 from hpml_lab.storage.experiments.dali import video
 from hpml_lab.storage.lessons.decoders import pil_image, resized, tensor_image
 from hpml_lab.storage.experiments.dali.photographs import (
@@ -67,18 +68,15 @@ class FormerOperator(Row):
 
 
 def draw_dali(result: Result):
-    """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
-
-    The dashed line is PIL without workers, and the number in the row of each bar is the speed-up over it.
-    """
+    """Photographs a second, the number at each bar, for each way to load them: decoder and transforms, with the number of
+    workers or threads. The dashed line is PIL without workers; the table has the speed-ups over it, taken in turns."""
     rows = result.rows(LoadingRate)
     figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
     axes = figure.subplots()
     looks = dict(zip((PIL, TENSOR, DALI, MIXED), zip(style.CYCLE, ("", "///", "...", "xxx"), strict=False), strict=True))
     names = [f"{row.pipeline}\n{row.workers}" for row in rows]
     colors, hatches = zip(*(looks[row.pipeline] for row in rows), strict=True)
-    gains = [f"{row.relative:.2f}×" for row in rows]
-    horizontal_bars(axes, names, [row.rate for row in rows], labels=gains, color=colors, hatch=hatches)
+    horizontal_bars(axes, names, [row.rate for row in rows], labels="{:.0f}", color=colors, hatch=hatches)
     axes.tick_params(axis="y", labelsize=8)
     axes.axvline(rows[0].rate, color=style.GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="photographs a second", ylabel="how they are loaded", title="Decode, crop, flip, normalize")

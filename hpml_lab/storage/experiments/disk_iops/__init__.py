@@ -1,6 +1,6 @@
 """disk-iops: requests a second and bandwidth of a disk by block size and queue depth, and what the page cache hides."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from math import log
 from statistics import median
@@ -85,6 +85,11 @@ class DiskRun:
     no_fio: str = ""  # why there is nothing of fio's
 
 
+def grid_cells(result: Result) -> list[GridCell]:
+    """All cells of the maps; the table has those of random reads alone."""
+    return [GridCell(**cell) for cell in result.arrays.get("map", [])] or result.rows(GridCell)
+
+
 def block_label(size: int) -> str:
     return f"{size // KIB} KiB" if size < MIB else f"{size // MIB} MiB"
 
@@ -93,7 +98,7 @@ def draw_disk_iops(result: Result):
     """Four maps, random or sequential, read or write: requests a second by block size and queue depth, with the bandwidth in
     MB/s below in each cell. Up a column, blocks are larger, and requests fall; to the right, more requests are outstanding."""
     figure = style.new_figure(9.0, 6.6)
-    cells = result.rows(GridCell)
+    cells = grid_cells(result)
     blocks, depths = sorted({cell.block for cell in cells}), sorted({cell.depth for cell in cells})
     least, most = (pick(cell.iops for cell in cells) for pick in (min, max))
     for axes, mode in zip(figure.subplots(2, 2).flat, MODES, strict=True):
@@ -118,7 +123,7 @@ def disk_against_fio(result: Result):
     in turns. Without fio there is only our curve, from the maps."""
     figure = style.new_figure(7.0, 3.2)
     axes = figure.subplots()
-    compared, cells = result.rows(DepthRate), result.rows(GridCell)
+    compared, cells = result.rows(DepthRate), grid_cells(result)
     smallest = min(cell.block for cell in cells)
     if not compared:
         alone = [cell for cell in cells if cell.mode == MODES[0] and cell.block == smallest]
@@ -158,7 +163,8 @@ def disk_iops(params: Params) -> Result:
         GridCell(rate.job.mode, rate.job.block, rate.job.depth, rate.iops, rate.bytes_per_s / 1e6, *_percentiles(rate))
         for rate in run.rates
     ]
-    result = Result([Table(f"Requests and bandwidth, measured by {run.measured_by}", cells)])
+    reads = [cell for cell in cells if cell.mode == MODES[0]]
+    result = Result([Table(f"Random reads, measured by {run.measured_by}", reads)], arrays={"map": list(map(asdict, cells))})
     if run.compared:
         result.tables.append(Table(f"{MODES[0]}s of {block_label(params.blocks[0])}, ours and fio in turns", run.compared))
     shown = [row for row in run.cache if row.way != PLACEBO]
