@@ -141,7 +141,7 @@ def _cases() -> dict[str, tuple[torch.Tensor, Points, Pairs]]:
 
 @exercise(
     "flip-together",
-    notebook="09_storage",
+    notebook="08_loading",
     takes="image, points, pairs",
     returns=(like("image", new=True), like("points", new=True)),
 )
