@@ -18,12 +18,10 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.loading.lessons.sampling import BIG, Draws
 
-NOTEBOOK = "08_loading"
-
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
 
-@exercise("seed-the-workers", notebook=NOTEBOOK, takes="worker_id", returns=None)
+@exercise("seed-the-workers", notebook="08_loading", takes="worker_id", returns=None)
 def judge_seed_the_workers(answer: Callable) -> None:
     """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
     first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
