@@ -9,7 +9,7 @@
                          `a`: `tensor("a")`
     array(np.float32)    an array of NumPy, in the same three forms
     int, float, bool     a number of Python, NumPy or torch that Python takes as an index, as a number, as a truth value
-    str                  a text
+    str, Callable        a text, a function
     [int], {str: float}  a list, or a tuple; a dictionary
     {int}                a list, a tuple, a set, an array or what else can be gone through
     (int, float)         a pair, as a tuple, a list or an array; three and more in the same way
@@ -22,7 +22,7 @@
 import numbers
 import operator
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 _LIBRARY = {torch.Tensor: "a torch tensor", np.ndarray: "a NumPy array"}
-_NUMBERS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+_NUMBERS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text", Callable: "a function"}
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 _COUNTS = {2: "a pair", 3: "three values", 4: "four values"}
 
