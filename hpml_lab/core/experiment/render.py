@@ -82,10 +82,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def tables_html(tables: Sequence[Table]) -> str:
-    """Each table under its title; a long one is folded."""
+    """Each table under its title; a long one is folded, and one whose columns are not shown is left out."""
     parts = []
     for table in tables:
-        if table.rows:
+        if table.columns:
             title = f"{html.escape(table.title)} ({plural(len(table.rows), 'row')})"
             body = table_html(list(table.columns.values()), table.cells()[:MOST_ROWS])
             if len(table.rows) > MOST_ROWS:
@@ -111,11 +111,12 @@ def card(result: Any) -> str:
 
 
 def recorded_html(recorded: Any) -> str:
-    """The recorded run's claims, failing ones in full, and its tables, behind one line; nothing without one."""
+    """The recorded run's claims, failing ones in full, its tables and its notes, behind one line; nothing without one."""
     if recorded is None:
         return ""
     held = f": {counted(recorded.claims)}" if recorded.claims else ""
-    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables))
+    notes = "".join(f"<p>{prose_html(note)}</p>" for note in recorded.notes)
+    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables) + notes)
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def text(result: Any) -> str:
         ordered = sorted(result.claims, key=lambda claim: claim.holds)  # failing ones first
         parts.append("\n".join([counted(result.claims), *map(claim_text, ordered)]))
     for table in result.tables:
-        if table.rows:
+        if table.columns:
             cut = table.cells()[:SHOWN_ROWS]
             more = (
                 f"\n… {plural(len(table.rows) - len(cut), 'more row')} in the JSON file" if len(table.rows) > len(cut) else ""
