@@ -111,7 +111,7 @@ class RingDrawing:
         if step == 0:
             return f"Step 0 of {last}. Each rank has its own gradient, cut into {self.ranks} chunks.\n"
         now = self.schedule[step - 1]
-        does = "adds it to its own" if now.adds else "replaces its own by it"
+        does = "adds it to its own" if now.adds else "keeps it instead"
         return f"Step {step} of {last}, {now.phase}.\nEach rank sends one chunk to the right; the receiver {does}."
 
 
