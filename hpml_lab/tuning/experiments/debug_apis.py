@@ -12,8 +12,8 @@ from torch.nn import functional as F
 import hpml_lab.core.timing.counting  # noqa: F401  it keeps the profiler's status lines out of the output
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.core.show.numbers import number
 from hpml_lab.core.show.charts import horizontal_bars
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.core.system.warned import collect_warnings
