@@ -253,6 +253,29 @@ def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch
     assert [caption.partition(",")[0] for _, caption in result.pictures()] == ["This run", "Recorded run"]
 
 
+def test_the_notes_of_the_recorded_run_are_shown_with_it(sample, tmp_path, monkeypatch):
+    """Half of them were shown nowhere, such as "8 ranks share 2 cores, so no time here says what 8 processors would do"."""
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
+    recorded = sample("full")
+    recorded.notes = ["8 ranks share 2 cores"]
+    recorded.save(tmp_path)
+    page = sample("quick").html()
+    assert page.index("Recorded run") < page.index("8 ranks share 2 cores") < page.index("no wind here")
+
+
+def test_rows_without_a_column_are_saved_and_not_shown_as_a_table(sample):
+    @dataclass
+    class Step(Row):
+        """One of hundreds: drawn, and read by the figure."""
+
+        number: int
+
+    result = sample("quick")
+    result.tables.append(Table("Steps", [Step(1), Step(2)]))
+    assert len(result.rows(Step)) == 2
+    assert "Steps" not in result.html() and "Steps" not in result.text()
+
+
 def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(sample, tmp_path, monkeypatch):
     """On a CPU a reader saw no bandwidth of pinned memory at all, and 1.14 of what a GPU gains."""
     monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)

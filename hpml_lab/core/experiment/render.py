@@ -82,10 +82,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def tables_html(tables: Sequence[Table]) -> str:
-    """Each table under its title; a long one is folded."""
+    """Each table under its title; a long one is folded, and one whose columns are not shown is left out."""
     parts = []
     for table in tables:
-        if table.rows:
+        if table.columns:
             title = f"{html.escape(table.title)} ({plural(len(table.rows), 'row')})"
             body = table_html(list(table.columns.values()), table.cells()[:MOST_ROWS])
             if len(table.rows) > MOST_ROWS:
@@ -169,7 +169,7 @@ def text(result: Any) -> str:
         ordered = sorted(result.claims, key=lambda claim: claim.holds)  # failing ones first
         parts.append("\n".join([counted(result.claims), *map(claim_text, ordered)]))
     for table in result.tables:
-        if table.rows:
+        if table.columns:
             cut = table.cells()[:SHOWN_ROWS]
             more = (
                 f"\n… {plural(len(table.rows) - len(cut), 'more row')} in the JSON file" if len(table.rows) > len(cut) else ""

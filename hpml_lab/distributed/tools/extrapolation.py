@@ -51,7 +51,7 @@ def extrapolated(parameters: float, link: Interconnect) -> list[ExtrapolatedRow]
 
 
 def draw_extrapolated(axes, rows: list[ExtrapolatedRow]) -> None:
-    """Efficiency by the number of ranks; weak scaling is solid, strong scaling dashed."""
+    """Efficiency by the number of ranks; weak scaling is solid, strong scaling dashed, and one half dotted."""
     dashes = {"weak": "-", "strong": (0, (3, 1))}
     for algorithm, color, marker in zip(ALGORITHMS, style.CYCLE, style.MARKERS, strict=False):
         line = [row for row in rows if row.algorithm == algorithm]
@@ -61,7 +61,8 @@ def draw_extrapolated(axes, rows: list[ExtrapolatedRow]) -> None:
             axes.plot(x, y, linestyle=dash, color=color, marker=marker, ms=4, label=label)
     for kind, dash in dashes.items():
         axes.plot([], [], linestyle=dash, color=style.INK, label=f"{kind} scaling")
-    axes.axhline(50, color=style.GREY, lw=1)
+    axes.axhline(50, color=style.GREY, lw=1.5, ls=":")
+    axes.annotate("half", (1, 50), (2, -11), textcoords="offset points", fontsize=8, color=style.INK)
     axes.set(ylabel="efficiency in %", ylim=(0, 103))
     label_ranks(axes)
 

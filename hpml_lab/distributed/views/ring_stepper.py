@@ -19,7 +19,7 @@ from hpml_lab.distributed.lessons.ring import ring_schedule, ring_states
 MOST_RANKS = 6  # each has a color
 LETTERS = dict(zip(style.CYCLE, ("white", style.DARK, "white", "white", style.DARK, style.DARK, style.DARK), strict=True))
 WIDTH, HEIGHT = 0.72, 0.62  # of a chunk's box, where ranks and chunks are 1 apart
-SUMMED = "#d9f0e6"  # a chunk that contains all ranks
+SUMMED = "#f6e7b4"  # a chunk that contains all ranks
 
 
 class RingDrawing:
@@ -103,7 +103,7 @@ class RingDrawing:
         whole = sum(all(counts.tolist()) for chunks in self.contained[step] for counts in chunks)
         self.footer.set_text(
             f"Each rank has sent {step} chunks, {step}/{self.ranks} of its payload. Sums that are complete: "
-            f"{whole} of {self.ranks**2} (green)."
+            f"{whole} of {self.ranks**2} (yellow)."
         )
 
     def _title(self, step: int) -> str:
@@ -111,7 +111,7 @@ class RingDrawing:
         if step == 0:
             return f"Step 0 of {last}. Each rank has its own gradient, cut into {self.ranks} chunks.\n"
         now = self.schedule[step - 1]
-        does = "adds it to its own" if now.adds else "replaces its own by it"
+        does = "adds it to its own" if now.adds else "keeps it instead"
         return f"Step {step} of {last}, {now.phase}.\nEach rank sends one chunk to the right; the receiver {does}."
 
 

@@ -18,7 +18,7 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.machine import free_memory_bytes
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.core.timing.clock import Ceiling, ceiling, interleaved
+from hpml_lab.core.timing.clock import SAMPLES, Ceiling, ceiling, interleaved
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
@@ -27,7 +27,7 @@ from hpml_lab.tuning.lessons.attention import composed_attention, one_pass, onli
 # n, d and the block of the comparison in float64: blocks that divide n, that do not, of one key, of more keys than there are
 CHECKED = ((16, 4, 8), (33, 8, 5), (7, 3, 1), (6, 2, 64))
 SHAPE = dict(shown=1024, width=64, block=128, checked=CHECKED)
-QUICK = SHAPE | dict(lengths=(128, 256, 512, 1024), gpu_lengths=(1024, 4096), heads=2, samples=7)
+QUICK = SHAPE | dict(lengths=(128, 256, 512, 1024), gpu_lengths=(1024, 4096), heads=2, samples=SAMPLES)
 FULL = SHAPE | dict(lengths=(512, 1024, 2048), gpu_lengths=(1024, 4096, 16384, 32768), heads=16, samples=9)
 COMPOSED, ONLINE = "composed", "online softmax"
 FUSED = {

@@ -11,7 +11,7 @@ from hpml_lab.core.experiment.fits import free_bytes
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import free_memory_bytes
-from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, Timing
 from hpml_lab.core.timing.counting import peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.tuning.experiments.turns import in_turns, one_sample
@@ -26,8 +26,8 @@ from hpml_lab.tuning.tools.batch_search import (
 )
 from hpml_lab.tuning.tools.memory_history import in_use, memory_history
 
-QUICK = dict(blocks=4, width=64, cpu_budget=8 << 20, gpu_budget=1 << 30, samples=5)
-FULL = dict(blocks=16, width=256, cpu_budget=256 << 20, gpu_budget=None, samples=5)
+QUICK = dict(blocks=4, width=64, cpu_budget=8 << 20, gpu_budget=1 << 30, samples=SAMPLES)
+FULL = dict(blocks=16, width=256, cpu_budget=256 << 20, gpu_budget=None, samples=SAMPLES)
 LEVEL = 1.1  # a doubling that gains less than this is called level
 
 

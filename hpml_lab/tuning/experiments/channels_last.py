@@ -16,7 +16,7 @@ from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.experiments.tuned_networks import images_and_classes, resnet
 from hpml_lab.tuning.experiments.turns import REPLAYED, steps_in_turns
 
-QUICK = dict(batch=4, side=32, samples=9)
+QUICK = dict(batch=4, side=32, samples=9)  # a step takes 60 ms
 FULL = dict(batch=64, side=224, samples=9)
 
 

@@ -17,15 +17,15 @@ from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.core.timing.clock import Timing, interleaved, measure
+from hpml_lab.core.timing.clock import SAMPLES, Timing, interleaved, measure
 from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.lessons.recomputing import each_linear, gelu_and_next_linear, in_segments, keep_products, mlp_blocks
 
-QUICK = dict(batch=256, gpu_batch=256, width=64, depth=128, samples=5)
+QUICK = dict(batch=256, gpu_batch=256, width=64, depth=128, samples=SAMPLES)
 # On a GPU an activation of 256 MiB: the 47 of them make a peak of 13 GB, far above a library's workspace, and a step of
 # 6.6 TFLOP takes tens of milliseconds, so that Python's launches (some 500 of a few µs) hide nothing of the extra forward pass.
-FULL = dict(batch=2048, gpu_batch=1 << 17, width=512, depth=512, samples=7)
+FULL = dict(batch=2048, gpu_batch=1 << 17, width=512, depth=512, samples=SAMPLES)
 BLOCKS = 16
 Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 

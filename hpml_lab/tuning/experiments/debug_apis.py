@@ -13,6 +13,7 @@ import hpml_lab.core.timing.counting  # noqa: F401  it keeps the profiler's stat
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.core.system.warned import collect_warnings
@@ -22,7 +23,8 @@ from hpml_lab.tuning.experiments.tuned_networks import deep_mlp, images_and_clas
 from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.faults import FAULTS
 
-QUICK = dict(layers=20, width=32, batch=2, side=24, samples=5, fastest_of=1, inputs=16)
+# Few samples: a tool is put on anew for each, after a warm-up, and a step of ResNet-18 takes 0.1 s in anomaly mode.
+QUICK = dict(layers=20, width=32, batch=2, side=24, samples=8, fastest_of=1, inputs=16)
 FULL = dict(layers=20, width=32, batch=64, side=224, samples=9, fastest_of=3, inputs=64)
 SMALL, LARGE, LAYER = "20 small layers", "ResNet-18", "one layer"
 PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each step"
@@ -232,7 +234,10 @@ def debug_apis(params: Params) -> Result:
         f"{in_words[RESTARTED, SMALL]}, compared with {in_words[PROFILER, SMALL]}",
     )
     if params.device.is_cuda:
-        steps = [f"{net} {times[net][PLAIN].seconds * 1e3:.3g} ms, its kernels alone {ms:.3g} ms" for net, ms in alone.items()]
+        steps = [
+            f"{net} {number(times[net][PLAIN].seconds * 1e3, 3)} ms, its kernels alone {number(ms, 3)} ms"
+            for net, ms in alone.items()
+        ]
         result.notes.append(
             f"Without a tool, a step takes: {'; '.join(steps)}. Where the two differ, the step waits for launches: one costs"
             f" the host {launch_seconds(device) * 1e6:.3g} µs here, and what a tool costs the host is added in full."

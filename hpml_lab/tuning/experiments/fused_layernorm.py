@@ -13,14 +13,14 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
+from hpml_lab.core.timing.clock import SAMPLES, copy_bandwidth, interleaved
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.tuning.experiments.tuned_networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.compositions import layer_norm
 from hpml_lab.tuning.tools.generated_kernels import compiled
 
-QUICK = dict(rows=2048, features=512, samples=9)
+QUICK = dict(rows=2048, features=512, samples=SAMPLES)
 FULL = dict(rows=16384, features=4096, samples=15)
 EAGER, LIBRARY, COMPILED = "composed, eager", "nn.LayerNorm", "composed, torch.compile"
 

@@ -12,13 +12,13 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
+from hpml_lab.core.timing.clock import SAMPLES, copy_bandwidth, interleaved
 from hpml_lab.core.timing.counting import operators
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.optim import LAMB
 from hpml_lab.tuning.tools.triton_kernel import require_triton
 
-QUICK = dict(tensors=60, side=64, large=1 << 20, steps=10, checked=(1040, 16, 7, 1), samples=9)
+QUICK = dict(tensors=60, side=64, large=1 << 20, steps=10, checked=(1040, 16, 7, 1), samples=SAMPLES)
 FULL = dict(tensors=400, side=64, large=100_000_000, steps=50, checked=(100_000, 1040, 16, 7, 1), samples=15)
 LOOP, FOREACH, FUSED, TRITON = "for-loop", "foreach", "fused", "Triton kernel"
 ADAM: dict[str, dict[str, bool]] = {LOOP: {"foreach": False}, FOREACH: {"foreach": True}, FUSED: {"fused": True}}

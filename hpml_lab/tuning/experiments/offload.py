@@ -18,16 +18,17 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.clock import SAMPLES, interleaved
 from hpml_lab.core.timing.counting import peak_bytes
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.experiments.checkpointing import BLOCKS, gpu_bytes
 from hpml_lab.tuning.lessons.offloading import Far, Offload, bring_back, mapped_file, pinned_memory, send
 from hpml_lab.tuning.lessons.recomputing import gelu_and_next_linear, in_segments, mlp_blocks
 
-QUICK = dict(batch=512, gpu_batch=512, width=128, rows=512, depths=(8, 32, 128, 512, 2048), samples=5)
+QUICK = dict(batch=512, gpu_batch=512, width=128, rows=512, depths=(8, 32, 128, 512, 2048), samples=SAMPLES)
 # On a GPU an activation of 64 MiB: the 47 of them are 3 GB, which a link of 50 GB/s moves one way in 0.06 s.
-FULL = dict(batch=2048, gpu_batch=1 << 15, width=512, rows=4096, depths=(8, 64, 512, 1024, 2048, 4096, 8192, 16384), samples=5)
+FULL = dict(batch=2048, gpu_batch=1 << 15, width=512, rows=4096, depths=(8, 64, 512, 1024, 2048, 4096, 8192, 16384))
+FULL |= dict(samples=8)  # a step with save_on_cpu() takes 3 s
 KEEP, TORCH, ALL, POLICY = "keep everything", "save_on_cpu()", "send everything", "send activations"
 BLOCK, GELU = "recompute each block", "recompute GELU + next linear"
 Step = tuple[Callable[[], contextlib.AbstractContextManager], Callable[[], torch.Tensor]]  # (within what, forward)

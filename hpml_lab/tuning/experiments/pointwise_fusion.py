@@ -14,14 +14,14 @@ from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.core.timing.clock import Timing, captured, copy_bandwidth, interleaved, launch_seconds
+from hpml_lab.core.timing.clock import SAMPLES, Timing, captured, copy_bandwidth, interleaved, launch_seconds
 from hpml_lab.core.timing.counting import kernels, operators
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.tuning.lessons.compositions import gelu
 from hpml_lab.tuning.tools.generated_kernels import compiled
 from hpml_lab.tuning.tools.triton_kernel import require_triton
 
-QUICK = dict(sizes=(1_000_000,), samples=15, checked=3000)
+QUICK = dict(sizes=(1_000_000,), samples=SAMPLES, checked=3000)
 FULL = dict(sizes=(1_000_000, 1 << 26), samples=15, checked=100_003)
 EAGER, SCRIPTED, COMPILED, LIBRARY, TRITON = (
     "formula, eager",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, interval, speed_up_of
 from hpml_lab.core.timing.timeline import Span, busy, gantt, rows
 from hpml_lab.core.show import style
@@ -28,7 +29,7 @@ from hpml_lab.core.system.launcher import launch
 QUICK = dict(
     ranks=2,
     works={SMALL: dict(layers=150, width=16, batch=16), LARGE: dict(layers=3, width=256, batch=1024)},
-    rounds=8,
+    rounds=SAMPLES,
     steps=4,
 )
 FULL = dict(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpml_lab import data
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.distributed.experiments.gradient_aggregation.figure import (
@@ -43,7 +44,7 @@ QUICK = dict(
     traffics=(0.1, 1, 3),
     bucket_mb=0.125,  # two of the eight layers
     further_mb=(0, 8),
-    samples=8,  # the interval then leaves out the smallest and the largest
+    samples=SAMPLES,
 )
 FULL = dict(
     ranks=4, width=512, depth=12, batch=1024, traffics=(0.1, 0.3, 1, 3, 9), bucket_mb=3, further_mb=(0, 1, 6, 64), samples=11
@@ -96,7 +97,7 @@ def ring_traffic(ranks: int, reports: list[RankReport]) -> list[RingTraffic]:
 
 
 def draw(result: Result):
-    """Left: one step of rank 0 over a fast, a balanced and a slow link; for each, all gradients in one message after the
+    """Left: the median step of rank 0 over a fast, a balanced and a slow link; for each, all gradients in one message after the
     backward pass (upper two lanes), and in buckets while it goes on (lower two). Right: the speed-up by buckets, measured with
     intervals (gray: within noise), by how long the link needs for all gradients. Dashed is the formula endₖ, with 4 % of a
     backward pass as the latency of each message; dotted is the bound, in which messages have none and nothing is left over."""

@@ -111,12 +111,20 @@ def draw_gains(axes, result: Result) -> None:
 @picture
 def bucket_sizes(result: Result):
     """Over the balanced link: the speed-up of OverlappingDDP over one message after the backward pass, by its buckets, with
-    intervals (gray: within noise). Dashed is the formula: one bucket cannot start before the backward pass ends, and one
-    bucket per parameter pays a latency for each."""
+    intervals (gray: within noise), in this run and in the recorded one. Dashed is the formula: one bucket cannot start before
+    the backward pass ends, and one bucket per parameter pays a latency for each."""
+    runs = {"this run": result} | ({"recorded run": found} if (found := result.reference()) else {})
+    figure = style.new_figure(5.5 * len(runs), 3.4)
+    for axes, (name, run) in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs.items(), strict=True):
+        draw_bucket_sizes(axes, run)
+        axes.set_title(name)
+    return figure
+
+
+def draw_bucket_sizes(axes, result: Result) -> None:
+    """One run's speed-ups by the number of buckets."""
     balanced = [row for row in result.rows(SynchronizedStep) if row.traffic == 1]
     found = sorted((row for row in balanced if row.way not in (AFTER, DDP)), key=lambda row: row.messages)
-    figure = style.new_figure(6, 3.4)
-    axes = figure.subplots()
     messages = [row.messages for row in found]
     counts = range(1, max(messages) + 1)
     forward = result.arrays["forward"]
@@ -131,4 +139,3 @@ def bucket_sizes(result: Result):
     axes.set_xticks(messages, [str(count) for count in messages])
     axes.minorticks_off()
     axes.legend(fontsize=9)
-    return figure

@@ -7,7 +7,7 @@ import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, median_low
 
 import torch
 from torch import distributed as dist
@@ -43,7 +43,7 @@ class LinkRun:
     """What this rank measured with one way of synchronizing over one link.
 
     seconds   of each step
-    spans     what computed and what was sent when, in the fastest step
+    spans     what computed and what was sent when, in the median step
     messages  the bytes of each message of a step
     hidden    seconds of transfer during forward and backward, as a share of the transfer: the median over the steps
     """
@@ -161,6 +161,7 @@ def timed_in_turns(steps: dict[str, Step], link: Link, traffic: float, samples: 
     """Run all ways in turns, on all ranks at once: every step starts together on all ranks."""
     runs = {way: LinkRun(traffic, way, [], [], [], 0.0, 8e-6 * link.bytes_per_second) for way in steps}
     hidden: dict[str, list[float]] = {way: [] for way in steps}
+    drawn: dict[str, list[list[Span]]] = {way: [] for way in steps}
     for turn in range(WARM_UP + samples):
         for way, step in steps.items():
             link.clear()
@@ -171,13 +172,13 @@ def timed_in_turns(steps: dict[str, Step], link: Link, traffic: float, samples: 
             seconds, run = CLOCK() - start, runs[way]
             if turn < WARM_UP:
                 continue
-            if seconds < min(run.seconds, default=float("inf")):
-                run.spans = spans + link.spans
             run.seconds.append(seconds)
+            drawn[way].append(spans + link.spans)
             run.messages = list(link.sent)
             hidden[way].append(hidden_share(spans, link, start))
     for way, run in runs.items():
         run.hidden = median(hidden[way])
+        run.spans = drawn[way][run.seconds.index(median_low(run.seconds))]
     return list(runs.values())
 
 

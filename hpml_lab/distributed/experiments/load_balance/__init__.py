@@ -4,6 +4,7 @@ import itertools
 from statistics import median
 
 from hpml_lab.core.experiment import Params, Result, Table, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.distributed.experiments.load_balance.figure import COMPUTES, WAITS, LateRank, OrderCost, draw
@@ -25,7 +26,9 @@ from hpml_lab.distributed.lessons.sentence_batches import (
     sentence_lengths,
 )
 
-QUICK = dict(ranks=2, delays=(0.0, 0.01, 0.02, 0.04), base=0.005, late_steps=8, timed=256, width=32, rounds=5, planned=4096)
+QUICK = dict(
+    ranks=2, delays=(0.0, 0.01, 0.02, 0.04), base=0.005, late_steps=8, timed=256, width=32, rounds=SAMPLES, planned=4096
+)
 FULL = dict(
     ranks=8, delays=(0.0, 0.01, 0.02, 0.04, 0.08), base=0.01, late_steps=30, timed=4096, width=256, rounds=9, planned=65536
 )

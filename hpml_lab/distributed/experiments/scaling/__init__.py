@@ -7,6 +7,7 @@ is a processor that is added; where there are fewer cores than ranks, the result
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
+from hpml_lab.core.show.numbers import number
 from hpml_lab.distributed.lessons.alpha_beta import ALGORITHMS, LINKS, MIB, fit_link, ring_seconds
 from hpml_lab.distributed.tools.extrapolation import COUNTS, ExtrapolatedRow, draw_extrapolated, extrapolated
 from hpml_lab.core.system.placement import crowded, placement
@@ -24,6 +25,7 @@ from hpml_lab.distributed.experiments.scaling.on_ranks import (
 QUICK = dict(ranks=2, width=1024, batch=256, largest=16 * MIB, samples=11)
 FULL = dict(ranks=4, width=2048, batch=512, largest=128 * MIB, samples=15)
 SMALL = (4 << 10, 64 << 10)  # bytes: measured, but not for the fit
+SHOWN = (8, 512, 8192)  # ranks of the table; the figure has all
 PARAMETERS, NETWORK = 8e9, LINKS["InfiniBand NDR"]  # the training that is extrapolated
 DEADLINE = 600.0  # seconds; far above what a loaded machine needs
 
@@ -32,11 +34,11 @@ def draw(result: Result):
     """Left: samples per second on this machine's ranks compared with one rank, with intervals, gray where they are within
     noise; the dark line is ideal, and the diamonds show the CPU time for the same work, which ideally stays at 1. Right: the
     efficiency for 8 billion parameters by published constants, up to 8,192 GPUs. Weak scaling (solid): 8,192 tokens for each
-    GPU. Strong scaling (dashed): 4 million tokens for all, which one GPU would compute in 500 s."""
+    GPU. Strong scaling (dashed): 4 million tokens for all, which one GPU would compute in 500 s. Dotted: one half."""
     figure = style.new_figure(12, 4.2)
     here, far = figure.subplots(1, 2, width_ratios=(1, 1.25))
     draw_measured(here, result.rows(ScalingRow))
-    draw_extrapolated(far, result.rows(ExtrapolatedRow))
+    draw_extrapolated(far, extrapolated(PARAMETERS, NETWORK))
     far.set_xlabel(f"GPUs, joined by {NETWORK.name}")
     for axes in (here, far):
         axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -63,7 +65,7 @@ def scaling(params: Params) -> Result:
                 "All-reduces",
                 [AllReduceRow(size, 1e3 * seconds[size], 1e3 * lines[size], size in large[:-1]) for size in seconds],
             ),
-            Table(f"8 billion parameters on GPUs joined by {NETWORK.name}", far),
+            Table(f"8 billion parameters on GPUs joined by {NETWORK.name}", [row for row in far if row.ranks in SHOWN]),
         ]
     )
     result.arrays["fitted"] = dict(link=[link.latency, link.bandwidth], nbytes=found[0].gradient_bytes)
@@ -83,7 +85,7 @@ def scaling(params: Params) -> Result:
     result.measured(
         "Compute / 2 + ring predicts the step of two ranks that share a batch within 25 %",
         0.75 <= step.time_ms / step.predicted_ms <= 1.25,
-        f"predicted {step.predicted_ms:.3g} ms, measured {step.time_ms:.3g} ms",
+        f"predicted {number(step.predicted_ms, 3)} ms, measured {number(step.time_ms, 3)} ms",
     )
     ratio = seconds[large[-1]] / lines[large[-1]]
     result.measured(

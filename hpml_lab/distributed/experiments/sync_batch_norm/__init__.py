@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.batch_norm import merge_moments, moments
@@ -28,7 +29,7 @@ from hpml_lab.distributed.experiments.sync_batch_norm.on_ranks import (
 from hpml_lab.core.system.placement import crowded, placement
 from hpml_lab.core.system.launcher import launch
 
-QUICK = dict(ranks=2, rounds=5, steps=5, channels=64)
+QUICK = dict(ranks=2, rounds=SAMPLES, steps=5, channels=64)
 FULL = dict(ranks=4, rounds=15, steps=20, channels=256)
 QUANTITIES = {"output": "output", "gradient": "gradient", "running_mean": "running mean", "running_var": "running variance"}
 EXACT = 1e-14

@@ -149,6 +149,9 @@ def gemm_tensor_cores(params: Params) -> Result:
         if name in peaks:
             result.key_figure(f"data sheet {name}", peaks[name], unit="TFLOP/s")
     lecture = "up to 8 (fp16 factors, fp32 sums; V100)"
+    if gains:
+        most = max(gain.ratio for gain in gains.values())
+        result.key_figure("16-bit over fp32, at most", most, unit="times", lecture=lecture)
     result.key_figure("16-bit over fp32, highest rate of each", half.tflops / single.tflops, unit="times", lecture=lecture)
     if half.per_cycle and single.per_cycle:
         result.key_figure("the same per clock cycle", half.per_cycle / single.per_cycle, unit="times")

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import mm_flop
 
 from hpml_lab.core.experiment import Params, Row, column
-from hpml_lab.core.timing.clock import PLACEBO, captured, interleaved
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, captured, interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.precision.experiments.gemm_tensor_cores import gemm
 from hpml_lab.precision.lessons.sums import accumulate
@@ -88,7 +88,7 @@ def timed_product(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> Call
         return captured(lambda: gemm.product(mode, a, b), a.device)
 
 
-def timed_in_turns(works: dict[str, Callable[[], object]], base: str, device: torch.device, samples: int = 5):
+def timed_in_turns(works: dict[str, Callable[[], object]], base: str, device: torch.device, samples: int = SAMPLES):
     """The times of products in turns, with `base` as the placebo; on a GPU between two events in its stream."""
     return interleaved(works, samples=samples, placebo=base, gpu=device if device.type == "cuda" else None)
 
@@ -218,7 +218,7 @@ def gain_of_long_k(params: Params, mode: gemm.GemmMode) -> SpeedUp:
         name: timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(*shape, device)))
         for name, shape in zip(("long", "short"), long_and_short(n), strict=True)
     }
-    return speed_up(timed_in_turns(works, "short", device, 25 if params.device.is_cuda else 5), "short", "long")
+    return speed_up(timed_in_turns(works, "short", device, 25 if params.device.is_cuda else SAMPLES), "short", "long")
 
 
 def sizes_around_multiples(params: Params, mode: gemm.GemmMode, start: int) -> tuple[list[NeighborSize], SpeedUp]:

@@ -70,13 +70,13 @@ class RecipeRow(Row):
 
 @dataclass
 class ScalerStep(Row):
-    """One training step with torch's GradScaler."""
+    """One training step with torch's GradScaler: drawn, and not shown as a table of hundreds of rows."""
 
-    step: int = column("step")
-    scale: float = column("scale")
-    overflow: bool = column("a gradient overflowed")
-    changed: bool = column("a weight changed")
-    next_scale: float = column("next scale")
+    step: int
+    scale: float
+    overflow: bool  # of a gradient
+    changed: bool  # a weight
+    next_scale: float
 
 
 def lecture_difference(recipe: str) -> str | None:

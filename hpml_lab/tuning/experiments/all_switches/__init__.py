@@ -6,7 +6,7 @@ from functools import partial
 
 from hpml_lab.core.experiment import Fits, Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, Timing
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import VERDICTS, horizontal_bars
 from hpml_lab.core.system.errors import LabError
@@ -15,7 +15,7 @@ from hpml_lab.tuning.experiments.all_switches.in_process import SwitchBench, Swi
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches
 from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
-QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
+QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=SAMPLES)
 FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=9)
 BOUND = 1e-9  # on losses in float64: rounding in another order stays far below it, a changed computation does not
 OFF, LEAN, ON, LARGE_BATCH, DEBUGGING = "all off", "all but checkpointing", "all on", "all on, batch × 4", "all off, debugging"

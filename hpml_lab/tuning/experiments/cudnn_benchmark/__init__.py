@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.timing.counting import short_kernel_names
 from hpml_lab.core.timing.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
-from hpml_lab.core.timing.clock import PLACEBO, interleaved
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA, Device
@@ -22,7 +22,7 @@ from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCa
 from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
 from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
-QUICK = dict(batch=2, channels=64, side=64, samples=5, shapes=4)
+QUICK = dict(batch=2, channels=64, side=64, samples=SAMPLES, shapes=4)
 FULL = dict(batch=32, channels=64, side=64, samples=15, shapes=16)
 LECTURE, LECTURE_MS = "float32 without TF32", {"off": 1.43, "on": 0.84}  # forward, batch 32; its GPU had no TF32
 DEFAULT = "float32, TF32"
@@ -150,7 +150,7 @@ def ways_differ(device: Device) -> float:
 def draw(result: Result):
     """Time of a convolution with the search for the fastest algorithm off and on, for each case and pass, and the lecture's
     pair. A time with the search is in color only if it differs from the one above it by more than noise and by 2 % or more.
-    The scale is logarithmic. A CPU has no search: it shows its own times alone."""
+    A CPU has no search: it shows its own times alone."""
     rows = result.rows(SearchTiming)
     works = list(dict.fromkeys(row.work for row in rows))
     panels = {work: [bar for row in rows if row.work == work for bar in search_bars(row)] for work in works}
@@ -160,9 +160,7 @@ def draw(result: Result):
     figure = style.new_figure(12, 1.4 + 0.26 * slots)
     for axes, (work, bars) in zip(figure.subplots(1, len(panels), sharex=True), panels.items(), strict=True):
         timed_bars(axes, *zip(*bars, strict=True), unit="ms")
-        axes.set(xscale="log", title=f"{work}, batch {rows[0].batch}")
-        axes.set(xlim=(min(all_ms) / 2, 2 * max(all_ms)), ylim=(slots - 0.5, -0.5))
-        style.label_log_axis(axes.xaxis)
+        axes.set(title=f"{work}, batch {rows[0].batch}", xlim=(0, 1.25 * max(all_ms)), ylim=(slots - 0.5, -0.5))
     return figure
 
 
