@@ -10,6 +10,7 @@ Further figures of their results:
     schedule_shapes                                the four schedules; needs no result
     SparseStepCost                                 a row of sparse_data: a dense and a sparse step for one vocabulary
     Ranking                                        a row of mnist_three_nets: the order of the optimizers on a net
+    standings                                      how each optimizer of mnist_three_nets ended on a net, by seed
     WayToTrain                                     a row of mnist_three_nets: a loop's or the program's time and speed-up
 Tools:
     Program                 many trainings of a net as one batched program
@@ -28,6 +29,7 @@ from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.race.experiments.mnist_three_nets import mnist_three_nets as mnist_three_nets, Ranking as Ranking
+    from hpml_lab.race.experiments.mnist_three_nets.setting_records import standings as standings
     from hpml_lab.race.experiments.sparse_data import sparse_data as sparse_data
     from hpml_lab.race.experiments.schedules_vs_adaptive import (
         schedules_vs_adaptive as schedules_vs_adaptive,

@@ -13,11 +13,12 @@ from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.timing.noise import SpeedUp, times_faster
 from hpml_lab.optim.formulas.colors import optimizer_style
 from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race, setting_records
-from hpml_lab.race.experiments.mnist_three_nets.setting_records import Record
-from hpml_lab.race.experiments.mnist_three_nets.study import judge_plateau, judge_study, judge_winner
+from hpml_lab.race.experiments.mnist_three_nets.setting_records import Record, standings
+from hpml_lab.race.experiments.mnist_three_nets.study import judge_study
 from hpml_lab.race.experiments.mnist_three_nets.training import log_points
 from hpml_lab.race.experiments.training_speed import WayToTrain
 from hpml_lab.race.lessons.rate_sweep import LECTURE_LR, RateSweep, choose_rates
+from hpml_lab.race.lessons.seed_by_seed import median_and_range
 from hpml_lab.race.tools.program import NETS, OPTIMIZERS
 from hpml_lab.race.views.curves import CEILING
 
@@ -35,9 +36,19 @@ def result(tmp_path_factory):
 
 
 def test_there_is_a_claim_for_each_conclusion_of_the_study(result):
-    assert len(result.claims) == 6 and not result.checks
-    assert sum(claim.text.startswith("At the best rates, ") for claim in result.claims) == 4
+    assert len(result.claims) == 4 and not result.checks
+    assert all(claim.text.startswith("The study, at the best rates: ") for claim in result.claims)
     assert sum("at the lecture's rates it " in claim.measured for claim in result.claims) == 4
+
+
+def test_standings_are_those_of_the_table(result):
+    for row in result.rows(RaceEntry):
+        for rates in ("best", "lecture"):
+            found = standings(result, row.net, rates)[row.optimizer]
+            if row.rate_from in ("both", {"best": "the best", "lecture": "the lecture's"}[rates]):
+                assert (found.lr, median_and_range(found.exits)) == (row.lr, row.exit)
+                assert row.accuracy.startswith(f"{found.accuracy:.3g} ") and len(found.losses) == 4
+                assert row.diverged or found.loss == pytest.approx(float(row.loss.split(" ")[0]), rel=0.01)
 
 
 def test_the_table_has_each_net_and_optimizer_at_the_lectures_rate_and_at_its_best(result):
@@ -267,30 +278,6 @@ def test_a_plateau_is_left_when_the_loss_stays_below_it():
     assert setting_records.leaves_plateau([2.4, 2.3, 2.3, 2.3], points) == math.inf
     assert setting_records.leaves_plateau([2.4, 1.0, math.nan, math.nan], points) == math.inf
     assert setting_records.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
-
-
-def test_the_plateau_claim_needs_seeds_that_differ_for_most_optimizers():
-    def claim(*exits):
-        result = Result()
-        judge_plateau(result, {str(i): made_record([0.5, 0.5], exit=exit) for i, exit in enumerate(exits)})
-        return result.claims[0].holds
-
-    assert not claim((10.0, 10.0), (50.0, 50.0))
-    assert not claim((10.0, 15.0), (50.0, 50.0))
-    assert claim((10.0, 15.0), (50.0, 50.0), (10.0, math.inf))
-    assert not claim((10.0, 14.0), (50.0, 60.0), (0.0, 1.0))
-    assert not claim((math.inf, math.inf)), "that all seeds are stuck is no difference of seeds"
-
-
-def test_the_winner_may_depend_on_the_seed_or_not():
-    def claim(**ends):
-        result = Result()
-        judge_winner(result, {name: made_record(end) for name, end in ends.items()})
-        return result.claims[0]
-
-    assert claim(a=[0.1, 0.2], b=[0.2, 0.1]).holds
-    assert not claim(a=[0.1, 0.2], b=[0.2, 0.3]).holds
-    assert claim(a=[0.1, 0.2], b=[0.2, 0.3]).measured == "a wins with 2 of 2 seeds"
 
 
 def test_points_are_log_spaced_from_0_to_the_last():

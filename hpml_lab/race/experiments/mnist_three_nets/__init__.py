@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show.live_curve import LiveCurve
@@ -22,7 +23,7 @@ from hpml_lab.race.lessons.rate_sweep import LECTURE_LR, RateSweep, Sweeps, choo
 from hpml_lab.race.experiments.mnist_three_nets.setting_records import Group, Record, at_rates, ranking, records_of
 from hpml_lab.race.lessons.seed_by_seed import median_and_range, percent
 from hpml_lab.race.experiments.training_speed import BATCHED, LOADER, WayToTrain, seconds_alone, ways_to_train
-from hpml_lab.race.experiments.mnist_three_nets.study import judge_plateau, judge_study, judge_winner
+from hpml_lab.race.experiments.mnist_three_nets.study import judge_study
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Task, Trainer, log_points, split_into_tasks
 
 BATCH = 128
@@ -37,7 +38,7 @@ QUICK = dict(
     points=24,  # of each curve
     watched=400,  # images that the curves are measured on
     settings_per_task=32,
-    samples=5,  # of the times
+    samples=8,  # of the times: one of the loader loop takes half a second
 )
 FULL = dict(
     data="mnist",
@@ -50,7 +51,7 @@ FULL = dict(
     points=30,
     watched=2000,
     settings_per_task=4,
-    samples=7,
+    samples=8,
 )
 ON_GPU = dict(settings_per_task=16)  # few large kernels; on a CPU one task per core, whose tensors fit its cache
 
@@ -116,8 +117,6 @@ def mnist_three_nets(params: Params) -> Result:
     )
     _key_figures(result, params, race, inputs, best, gain)
     judge_study(result, lecture, best)
-    judge_plateau(result, best["net 3"])
-    judge_winner(result, best["net 3"])
     result.notes = _notes(params, race)
     result.arrays = {"points": points, "nets": {}, "speed_up": str(gain)}
     for name, net in nets.items():
@@ -181,7 +180,7 @@ def _times(
 ) -> tuple[dict, list[WayToTrain], SpeedUp]:
     """The seconds of an iteration of each optimizer alone on each net; the ways to train net 3, and the program's speed-up."""
     settings = [Setting(optimizer, lr=lr) for optimizer, lr in LECTURE_LR.items()]
-    seconds = {name: seconds_alone(net, settings, inputs.x, inputs.y, BATCH, samples=3) for name, net in nets.items()}
+    seconds = {name: seconds_alone(net, settings, inputs.x, inputs.y, BATCH, samples=SAMPLES) for name, net in nets.items()}
     return seconds, *ways_to_train(nets["net 3"], settings, data, inputs.x, inputs.y, BATCH, params.samples)
 
 

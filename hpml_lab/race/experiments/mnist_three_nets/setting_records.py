@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.experiment import Result
 from hpml_lab.race.lessons.seed_by_seed import median_and_range
 from hpml_lab.race.tools.program import CLASSES, Setting
 
@@ -96,3 +97,36 @@ def against_best_other(name: str, others: Sequence[str], group: Group) -> str:
     """The final losses of an optimizer and of the best of `others`, in words."""
     rival = min((other for other in others if other != name), key=lambda other: median(group[other].end))
     return f"{name} {median_and_range(group[name].end)}, best other of the study {rival} {median_and_range(group[rival].end)}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one optimizer ended on one net of a race.
+
+    losses, exits  final training loss, and iteration from which the loss stays below the plateau, by seed
+    accuracy       median accuracy on all test images, in percent
+    """
+
+    lr: float
+    losses: list[float]
+    exits: list[float]
+    accuracy: float
+
+    @property
+    def loss(self) -> float:
+        return median(self.losses)
+
+
+def standings(result: Result, net: str, rates: str = "best") -> dict[str, Standing]:
+    """How each optimizer of a race's result ended on a net, at the "best" or at the "lecture" rates."""
+    found, points = result.arrays["nets"][net][rates], result.arrays["points"]
+    accuracy = {(row.optimizer, row.lr): float(row.accuracy.split(" ")[0]) for row in result.rows() if row.net == net}
+    return {
+        name: Standing(
+            lr=record["lr"],
+            losses=[curve[-1] for curve in record["loss"]],
+            exits=[leaves_plateau(curve, points) for curve in record["loss"]],
+            accuracy=accuracy[name, record["lr"]],
+        )
+        for name, record in found.items()
+    }

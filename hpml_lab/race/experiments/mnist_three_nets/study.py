@@ -1,14 +1,12 @@
 """The conclusions of the study that the lecture's plots come from (int8.io, 2016), judged by the seeds of this run."""
 
 import math
-from collections.abc import Sequence
 from statistics import median
 
 from hpml_lab.core.experiment import Result
 from hpml_lab.race.experiments.mnist_three_nets.setting_records import Group, against_best_other
 
 STUDIED = ("SGD", "Momentum", "Adagrad", "Adadelta", "Adam")  # what the study compared
-LATER = 1.5  # times as late counts as later
 
 
 def below_all(name: str, group: Group) -> bool:
@@ -64,45 +62,8 @@ def judge_study(result: Result, lecture: dict[str, Group], best: dict[str, Group
     for text, (holds, figures) in conclusions(best).items():
         there, other = at_lecture[text]
         result.measured(
-            f"At the best rates, {text}",
+            f"The study, at the best rates: {text}",
             holds,
             f"{figures}; at the lecture's rates it {'holds' if there else 'does not hold'}: {other}",
             depends_on="the data and the seeds",
         )
-
-
-def judge_plateau(result: Result, group: Group) -> None:
-    """Add for how many optimizers the seed decides when net 3 leaves the plateau at ln 10."""
-    exits = {name: record.exit for name, record in group.items()}
-    apart = [name for name, exit in exits.items() if _times_as_late(exit) >= LATER]
-    name = max(exits, key=lambda name: _times_as_late(exits[name]))
-    result.measured(
-        "On net 3, for most optimizers at their best rates, the last seed leaves the plateau at ln 10 at least "
-        f"{LATER:g} times as late as the first, or never",
-        len(apart) > len(exits) / 2,
-        f"for {len(apart)} of {len(exits)}; the widest is {name}'s: {min(exits[name]):g} to {max(exits[name]):g} iterations",
-        depends_on="the data and the seeds",
-    )
-
-
-def _times_as_late(exit: Sequence[float]) -> float:
-    """The last exit compared with the first; 1 if no seed left the plateau."""
-    return 1.0 if min(exit) == math.inf else max(exit) / max(1.0, min(exit))
-
-
-def judge_winner(result: Result, group: Group) -> None:
-    """Add whether one seed, as in the lecture's plot, is enough to see who wins on net 3."""
-    winners = winner_of_each_seed(group)
-    count = {name: winners.count(name) for name in dict.fromkeys(winners)}
-    result.measured(
-        "At the best rates another seed gives another winner on net 3, by the final training loss",
-        len(count) > 1,
-        ", ".join(f"{name} wins with {wins} of {len(winners)} seeds" for name, wins in count.items()),
-        depends_on="the data and the seeds",
-    )
-
-
-def winner_of_each_seed(group: Group) -> list[str]:
-    """The optimizer with the lowest final training loss, seed by seed."""
-    seeds = len(next(iter(group.values())).end)
-    return [min(group, key=lambda name: group[name].end[seed]) for seed in range(seeds)]

@@ -21,7 +21,7 @@ PEAKS = {
     "Momentum": (0.01, 0.03, 0.1, 0.3, 1.0),
     "Adagrad": (0.01, 0.03, 0.1, 0.3),
     "RMSprop": (0.0003, 0.001, 0.003, 0.01),
-    "Adam": (0.001, 0.003, 0.01, 0.03),
+    "Adam": (0.0003, 0.001, 0.003, 0.01, 0.03),
 }
 # Set by hand: a line for each optimizer, or two of one schedule.
 ENTRANTS = (

@@ -7,6 +7,7 @@ import numpy as np
 
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
@@ -25,7 +26,7 @@ QUICK = dict(
     batch=32,
     seeds=8,
     vocabularies=(1_000, 10_000, 100_000),  # of the step with a sparse gradient
-    samples=5,
+    samples=SAMPLES,
 )
 FULL = dict(
     vocabulary=10_000,
@@ -35,7 +36,7 @@ FULL = dict(
     batch=32,
     seeds=16,
     vocabularies=(1_000, 10_000, 100_000, 1_000_000),
-    samples=7,
+    samples=SAMPLES,
 )
 CORPORA = {"Rare words weigh more": 0.5, "All words weigh alike": 0.0}  # how a word's weight grows with its rank
 WEIGHTED = "Rare words weigh more"
@@ -133,8 +134,8 @@ def judge_tuning(result: Result, scores: dict[str, WordScore], corpus: str) -> N
     """Add the lecture's sentence on adaptive methods: "you will not need to tune the learning rate"."""
     behind = {name: median(scores[name].test) - median(scores[name].first) for name in ADAPTIVE}
     result.measured(
-        f"{corpus}: at the rates of the PyTorch slides (RMSprop: torch's default) the adaptive methods need no tuning: they "
-        "are at most 2 points behind their best",
+        f'{corpus}: "you will not need to tune the learning rate", says the lecture: at the rates of its PyTorch slides '
+        "(RMSprop: torch's default) each adaptive method is at most 2 points behind its best",
         max(behind.values()) <= 0.02,
         ", ".join(f"{name} {100 * points:.0f} points behind" for name, points in behind.items()),
         depends_on="the data and the seeds",
