@@ -24,6 +24,7 @@ from hpml_lab.core.system.programs import run_python
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.core.system.sealed import sealed_record, unsealed_record
 from hpml_lab.core.timing import clock
+from hpml_lab.core.timing.quiet import disturbance
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (
@@ -67,13 +68,14 @@ TESTS = "tests marked cuda"
 LARGEST_FILE = 1 << 20  # bytes: a recorded run travels with the project
 NOT_HERE = 3  # exit code of an interpreter whose experiment refused: a program, a package or data are missing
 RECORDED, PASSED, SKIPPED, FAILED, LATE = "recorded", "passed", "skipped", "failed", "not finished"
+BUSY = "machine busy"
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of one experiment, or of the tests.
 
-    state   RECORDED, or PASSED for the tests; SKIPPED; FAILED; LATE: killed at its deadline
+    state   RECORDED, or PASSED for the tests; SKIPPED; FAILED; LATE: killed at its deadline; BUSY: others had the cores
     detail  how many claims hold, why it was skipped, or the traceback
     """
 
@@ -84,7 +86,7 @@ class Outcome:
 
     @property
     def is_wrong(self) -> bool:
-        return self.state in (FAILED, LATE)
+        return self.state in (FAILED, LATE, BUSY)
 
 
 def device_and_machine(requested: str | None) -> tuple[str, dict]:
@@ -178,9 +180,12 @@ def outdated(experiment: Experiment, folder: Path) -> str:
 def record(experiment: Experiment, size: str, device: str, folder: Path, pictures: Path, deadline_seconds: float) -> Outcome:
     """Run one experiment in an interpreter of its own and put its result into `folder` if every exact claim holds.
 
-    Its figure is drawn, too, into `pictures`: one that cannot be drawn is a failure.
+    Its figure is drawn, too, into `pictures`: one that cannot be drawn is a failure. A full run on the CPU is kept only if the
+    machine was quiet before it and after it: its times are shown to everybody, those of a quick one to nobody.
     """
-    slug = experiment.slug
+    slug, on_cpu = experiment.slug, size == "full" and device == "cpu"
+    if on_cpu and (busy := disturbance()):
+        return Outcome(slug, BUSY, 0.0, f"not run: {busy}.")
     with tempfile.TemporaryDirectory() as temporary:
         arguments = [*INTERPRETER, slug, size, device, temporary]
         finished = run_python(arguments, deadline_seconds=deadline_seconds)
@@ -207,10 +212,13 @@ def record(experiment: Experiment, size: str, device: str, folder: Path, picture
         content, picture = made.read_bytes(), made.with_suffix(".png")
         if len(content) > LARGEST_FILE:
             return Outcome(slug, FAILED, seconds, f"its file has {len(content) / 1e6:.1f} MB, more than 1 MB: thin its curves.")
+        if on_cpu and (busy := disturbance()):
+            return Outcome(slug, BUSY, seconds, f"not kept: the machine was quiet before; after the run, {busy}.")
         atomic_write(folder / made.name, content)
         if picture.is_file():
             atomic_write(pictures / picture.name, picture.read_bytes())
-    return Outcome(slug, RECORDED, seconds, counted(result.claims) if result.claims else "")
+    claims = counted(result.claims) if result.claims else ""
+    return Outcome(slug, RECORDED, seconds, ", ".join(filter(None, [claims, "quiet before and after" * on_cpu])))
 
 
 def _end(text: str, lines: int = 30) -> str:

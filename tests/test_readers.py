@@ -29,9 +29,9 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import READERS, bytes_of
 from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
+from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
-from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset
 
 PACKAGE = Path(hpml_lab.__file__).parent
 HANG_SECONDS = 120  # for one file; none takes a second, on a machine with any load
@@ -171,7 +171,7 @@ VALID = {
     "report.notebook_texts._read_cells": [(notebook, PLAIN)],
     "storage.lessons.decoders.pil_image": [(png, PLAIN), (jpeg, PLAIN)],
     "storage.lessons.decoders.tensor_image": [(png, PLAIN), (jpeg, PLAIN)],
-    "storage.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
+    "loading.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
 }
 DAMAGED_ANYWAY = ("data.mnist.read_file",)  # whose valid content is MNIST itself, which is not here
 

@@ -4,10 +4,10 @@ Experiments, in the order of the notebook:
     backprop_by_hand   f = (x + y)z by hand, by the engine and by torch; the engine trains two networks
     requires_grad      which tensors are tracked, and where gradients are kept
     jacobian_vector    backward(v) gives vᵀJ, not J
-    chain_rule         w = xy + 2 by the engine, by torch and by differences
     perceptron_bce     a perceptron with binary cross-entropy, and why its loss should start from the logit
     dynamic_graph      a graph that depends on the data, and what torch.compile makes of it
     torchview_graphs   networks drawn from their modules, with shapes
+    chain_rule         w = xy + 2 by the engine, by torch and by differences
     gradcheck          what gradcheck finds, and what it costs
 Further figures of their results:
     loss_curves        of backprop_by_hand: two networks trained by the engine
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from hpml_lab.autograd.experiments.backprop_by_hand import backprop_by_hand as backprop_by_hand, loss_curves as loss_curves
     from hpml_lab.autograd.experiments.requires_grad import requires_grad as requires_grad, accumulation as accumulation
     from hpml_lab.autograd.experiments.jacobian_vector import jacobian_vector as jacobian_vector
-    from hpml_lab.autograd.experiments.chain_rule import chain_rule as chain_rule
     from hpml_lab.autograd.experiments.perceptron_bce import perceptron_bce as perceptron_bce
     from hpml_lab.autograd.experiments.dynamic_graph import dynamic_graph as dynamic_graph, break_even as break_even
     from hpml_lab.autograd.experiments.torchview_graphs import torchview_graphs as torchview_graphs
+    from hpml_lab.autograd.experiments.chain_rule import chain_rule as chain_rule
     from hpml_lab.autograd.experiments.gradcheck import gradcheck as gradcheck
     from hpml_lab.autograd.lessons.engine import Tensor as Tensor, topological_order as topological_order
     from hpml_lab.autograd.views.step_slider import stepper as stepper

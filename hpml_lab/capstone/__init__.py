@@ -1,8 +1,8 @@
 """The capstone: a whole workload made fast (notebook 19).
 
 Experiments, in the order of the notebook:
-    nodule_detector       a 3-D network is trained to find nodules: FROC over seeds, nodules by size, patients
     lung_nodule_pipeline  from CT scans to nodules: one measured change at a time, detections unchanged
+    nodule_detector       a 3-D network is trained to find nodules: FROC over seeds, nodules by size, patients
 Further figures:
     augmented_patches     a nodule's patch and its label, after each kind of augmentation
     slices, explore_scan  a scan cut by three planes, with mask, nodules and detections; a slider through the volume
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
         normalize as normalize,
         cut_patches as cut_patches,
     )
-    from hpml_lab.capstone.experiments.nodule_detector import nodule_detector as nodule_detector
-    from hpml_lab.capstone.experiments.nodule_detector.figure import found_nodules as found_nodules
     from hpml_lab.capstone.lessons.detector import trained_detector as trained_detector
     from hpml_lab.capstone.tools.lung_pipeline import (
         LungPipeline as LungPipeline,
@@ -54,6 +52,8 @@ if TYPE_CHECKING:
         stages_before_and_after as stages_before_and_after,
         use_before_and_after as use_before_and_after,
     )
+    from hpml_lab.capstone.experiments.nodule_detector import nodule_detector as nodule_detector
+    from hpml_lab.capstone.experiments.nodule_detector.figure import found_nodules as found_nodules
     from hpml_lab.capstone.lessons.overlap_arithmetic import (
         sequential_time as sequential_time,
         overlapped_time as overlapped_time,

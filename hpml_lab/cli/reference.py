@@ -73,7 +73,7 @@ def record_references(chosen: argparse.Namespace) -> int:
                 continue
             print(f"[{index}/{len(left)}] {experiment.slug} … ", end="", file=sys.stderr, flush=True)
             deadline = min(chosen.deadline, remaining)
-            outcome = references.record(experiment, chosen.size, chosen.device or "", out, chosen.log, deadline)
+            outcome = references.record(experiment, chosen.size, device, out, chosen.log, deadline)
             if outcome.state == references.LATE and deadline < chosen.deadline:
                 print("no time left", file=sys.stderr, flush=True)  # not its fault: it is tried again next time
                 break

@@ -5,7 +5,7 @@ Experiments, in the order of the notebook, and further figures of their results:
     learning_rate        the boundary 2/λmax, and schedules; schedules_under_noise
     momentum             fewer steps, where it converges, two ways to write it; momentum_paths, two_forms
     nesterov             look ahead first, then correct; nesterov_convergence
-    saddle_and_minima    many starts and every optimizer; paths_on_surfaces, rastrigin_ends, saddle_escapes, lowest_losses
+    saddle_and_minima    many starts, and how long a saddle holds; paths_on_surfaces, saddle_escapes
 Softmax regression with its gradient by hand:
     real_data            pixels and one-hot labels of the digits or MNIST
     softmax_loss, softmax_gradient, softmax_minimum   J, ∇J, and the point where ∇J = 0
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from hpml_lab.descent.experiments.saddle_and_minima import (
         saddle_and_minima as saddle_and_minima,
         paths_on_surfaces as paths_on_surfaces,
-        rastrigin_ends as rastrigin_ends,
         saddle_escapes as saddle_escapes,
-        lowest_losses as lowest_losses,
     )
     from hpml_lab.descent.lessons.softmax_regression import (
         real_data as real_data,

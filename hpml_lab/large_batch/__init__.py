@@ -7,7 +7,7 @@ Experiments, in the order of the notebook:
     muon                 Muon: singular values near 1, on a matrix problem and in hidden layers, and what it costs
 Further figures:
     large_batch_losses   the loss of the largest batch, step by step
-    why_linear           k small steps against one step of k times the rate
+    why_linear           k small steps against one step of k times the rate; small_steps, its numbers
     one_cycle_gains      one-cycle against the best constant rate, seed by seed
     newton_schulz_polynomials  what Newton–Schulz makes of a singular value, step by step
     hidden_layer_losses  test loss by rate, hidden layers by AdamW and by Muon
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
         hidden_layer_losses as hidden_layer_losses,
         newton_schulz_polynomials as newton_schulz_polynomials,
     )
-    from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import why_linear as why_linear
+    from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import (
+        small_steps as small_steps,
+        why_linear as why_linear,
+    )
     from hpml_lab.landscape.optimizer_lab.widget import lab as lab
     from hpml_lab.large_batch.views.range_slider import explore_smoothing as explore_smoothing
     from hpml_lab.large_batch.lessons.range_test import choose as choose, growing_rates as growing_rates, smoothed as smoothed

@@ -1,6 +1,7 @@
 """Loading: where a batch's time goes, and how to hide it (notebook 08).
 
 Experiments, in the order of the notebook:
+    face_landmarks    a Dataset over a CSV and an image folder, with transforms that move image and landmarks together
     samplers          what each sampler draws, and what the workers' seeds do to random numbers
     prefetch          load the next batches while the current one is computed on
     num_workers       how many workers, the lecture's formula, and the bound
@@ -22,6 +23,7 @@ For your own loaders:
     LengthBuckets     a sampler that puts samples of similar length into one batch; padding is what a batch wastes
 
 Data sets and parts that the notebook builds on:
+    FaceLandmarksDataset, write_faces, NAMES, PAIRS    faces with landmarks: reader, generator, names, left-right pairs
     Indices, imbalanced                       samples that are their index; a rare class
     draw_numbers, seed_own                    random numbers that workers draw
     StorageModel, clips_on_disk               clips behind slow storage
@@ -35,6 +37,7 @@ from typing import TYPE_CHECKING
 from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
+    from hpml_lab.loading.experiments.face_landmarks import face_landmarks as face_landmarks
     from hpml_lab.loading.experiments.samplers import samplers as samplers, lengths_in_batches as lengths_in_batches
     from hpml_lab.loading.experiments.prefetch import prefetch as prefetch, prefetch_gain as prefetch_gain
     from hpml_lab.loading.experiments.num_workers import num_workers as num_workers
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
         Accelerator as Accelerator,
         Fetch as Fetch,
     )
+    from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset as FaceLandmarksDataset
+    from hpml_lab.loading.experiments.face_landmarks.faces import write_faces as write_faces, NAMES as NAMES, PAIRS as PAIRS
     from hpml_lab.data.lengths import LengthBuckets as LengthBuckets, padding as padding
     from hpml_lab.loading.lessons.sampling import (
         Indices as Indices,

@@ -21,8 +21,6 @@ Tools:
     train_small         a training run that is far too small for a GPU
     greet, square       functions for workers
     message_bytes       the length of the message that a queue sends for an item
-    count_copies        how often each route copies a tensor's bytes
-    shared_segments     the shared memory of rings and tensors, in use and afterwards
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
     from hpml_lab.processes.experiments.start_cost import safe_methods as safe_methods
     from hpml_lab.processes.lessons.small_training import train_small as train_small
     from hpml_lab.processes.lessons.work import greet as greet, square as square
-    from hpml_lab.processes.lessons.messages import message_bytes as message_bytes, count_copies as count_copies
-    from hpml_lab.processes.tools.segments import shared_segments as shared_segments
+    from hpml_lab.processes.lessons.messages import message_bytes as message_bytes
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

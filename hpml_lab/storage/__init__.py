@@ -1,7 +1,6 @@
 """Storage: what a file, a decoder and a disk cost a batch (notebook 09).
 
 Experiments, in the order of the notebook:
-    face_landmarks    a Dataset over a CSV and an image folder, with transforms that move image and landmarks together
     io_vs_compute     what overlap or a faster accelerator can gain
     disk_iops         requests a second and bandwidth of a disk
     input_pipelines   AlexNet's, ResNet-50's and SSD's steps from a file to a picture, and the workers that a GPU needs
@@ -14,14 +13,10 @@ For your own disk:
     disk_file, run_job, DiskJob    a disk benchmark: the test file, and one job on it
 
 Data sets and parts that the notebook builds on:
-    FaceLandmarksDataset, write_faces, NAMES, PAIRS    faces with landmarks: reader, generator, names, left-right pairs
     PictureStore, SlowPictures, augment, decode, stage_times    the exercise on a slow stage
     alexnet, resnet, ssd                                        {step: function}: three input pipelines
     make_photographs, pil_image, tensor_image, resized          photographs and their decoders
     training_pipeline, DaliBatches                              DALI's pipeline for them, on the CPU or decoding on a GPU
-    box_scene, move_together, bright_extent                     boxes that have to move with the image
-    write_video, read_video, clips_by_dali                      a video in a file: by PyAV, and by DALI on a GPU
-    moving_picture, block_flow                                  frames of a known motion, and the motion found in them
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +24,6 @@ from typing import TYPE_CHECKING
 from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
-    from hpml_lab.storage.experiments.face_landmarks import face_landmarks as face_landmarks
     from hpml_lab.storage.experiments.io_vs_compute import io_vs_compute as io_vs_compute
     from hpml_lab.storage.experiments.disk_iops import (
         disk_iops as disk_iops,
@@ -40,8 +34,6 @@ if TYPE_CHECKING:
     from hpml_lab.storage.experiments.dali import dali as dali, decoded_pictures as decoded_pictures
     from hpml_lab.storage.tools.uncached_file import disk_file as disk_file
     from hpml_lab.storage.tools.disk_benchmark import DiskJob as DiskJob, run_job as run_job
-    from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset as FaceLandmarksDataset
-    from hpml_lab.storage.experiments.face_landmarks.faces import write_faces as write_faces, NAMES as NAMES, PAIRS as PAIRS
     from hpml_lab.storage.lessons.slow_pictures import (
         PictureStore as PictureStore,
         SlowPictures as SlowPictures,
@@ -51,22 +43,7 @@ if TYPE_CHECKING:
     from hpml_lab.storage.views.stage_bars import stage_times as stage_times
     from hpml_lab.storage.experiments.dali.photographs import make_photographs as make_photographs
     from hpml_lab.storage.lessons.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
-    from hpml_lab.storage.lessons.dali_pipelines import (
-        training_pipeline as training_pipeline,
-        DaliBatches as DaliBatches,
-        clips_by_dali as clips_by_dali,
-    )
+    from hpml_lab.storage.lessons.dali_pipelines import training_pipeline as training_pipeline, DaliBatches as DaliBatches
     from hpml_lab.storage.lessons.three_pipelines import alexnet as alexnet, resnet as resnet, ssd as ssd
-    from hpml_lab.storage.lessons.boxes import (
-        box_scene as box_scene,
-        move_together as move_together,
-        bright_extent as bright_extent,
-    )
-    from hpml_lab.storage.experiments.dali.video import (
-        write_video as write_video,
-        read_video as read_video,
-        moving_picture as moving_picture,
-    )
-    from hpml_lab.storage.lessons.optical_flow import block_flow as block_flow
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

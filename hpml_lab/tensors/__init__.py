@@ -3,7 +3,8 @@
 Experiments, in the order of the notebook:
     tensor_basics   shapes, strides, views and copies, and the gradient of a sum
     cpu_vs_gpu      bandwidth, matrix products and a small CNN on both devices, and the roofline
-    GpuGain, Images, PeakShare  rows of its tables: how much faster the GPU is, the CNN at one batch size, training per peak
+    GpuGain, Images, Product, Copy, Roofline   rows of its tables
+    peak_shares_of  its table of training per peak FLOP/s, of any run
 Tools:
     shares_memory   whether two tensors lie in the same storage
     positions       the positions in its storage that a tensor reads
@@ -16,8 +17,13 @@ from hpml_lab.core.system.lazy import attach
 if TYPE_CHECKING:
     from hpml_lab.tensors.experiments.tensor_basics import tensor_basics as tensor_basics
     from hpml_lab.tensors.experiments.cpu_vs_gpu import cpu_vs_gpu as cpu_vs_gpu
-    from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain as GpuGain, PeakShare as PeakShare
-    from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Images as Images
+    from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain as GpuGain, peak_shares_of as peak_shares_of
+    from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import (
+        Images as Images,
+        Product as Product,
+        Copy as Copy,
+        Roofline as Roofline,
+    )
     from hpml_lab.tensors.lessons.memory import shares_memory as shares_memory, positions as positions
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

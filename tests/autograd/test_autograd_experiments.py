@@ -160,7 +160,8 @@ def test_a_checks_cost_is_in_plain_passes_and_has_the_noise_of_a_plain_pass():
 
     times = {"plain": timing(*[1e-4] * 5), PLACEBO: timing(*[1.1e-4] * 5), "full": timing(*[8e-3] * 5)}
     found = gradcheck_module.plain_passes(times, "full")
-    assert found.ratio == found.low == found.high == pytest.approx(80) and found.noise == pytest.approx(0.1)
+    assert found.ratio == found.low == pytest.approx(80) and found.noise == pytest.approx(0.1)
+    assert found.high == pytest.approx(88), "against either half of the placebo"
     times["full"] = timing(*[1.05e-4] * 5)
     assert gradcheck_module.plain_passes(times, "full").verdict == "within noise"
 
@@ -225,7 +226,7 @@ def test_compiling_is_right_and_counted_in_seconds(ran, monkeypatch):
 def test_eager_and_compiled_calls_on_a_gpu_are_timed_by_its_events(monkeypatch, device, by_events):
     asked = []
 
-    def interleaved(works, *, samples, placebo, gpu):
+    def interleaved(works, *, placebo, gpu):
         asked.append((list(works), placebo, gpu))
 
     monkeypatch.setattr(dynamic_graph, "interleaved", interleaved)

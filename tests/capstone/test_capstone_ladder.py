@@ -342,7 +342,7 @@ def test_changes_for_a_gpu_and_a_compiler_are_left_out_where_there_is_none(monke
 
 def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), validated=None, **profile):
     change = BY_NAME[switch] if switch else None
-    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, gain, list(detections), None, difference, validated)
+    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, gain, None, list(detections), difference, validated)
 
 
 def looked_at(found, false, passed=True):

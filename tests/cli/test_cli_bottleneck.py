@@ -48,8 +48,11 @@ def test_a_program_that_its_containers_quota_stops_is_told_so(script, small_grou
     join, quota = small_group
     diagnosis, code = diagnose_command([*join, sys.executable, script("import time\nwhile time.process_time() < 0.5: pass\n")])
     seen = diagnosis.evidence
-    assert code == 0 and [bound for bound, _ in diagnosis.findings[:-1]] == [QUOTA], diagnosis.text()
-    assert (seen.cores, seen.quota) == (quota, quota) and 0 < seen.stopped_periods <= seen.periods, diagnosis.text()
+    assert code == 0 and (seen.cores, seen.quota) == (quota, quota), diagnosis.text()
+    if seen.others > 0.9 * seen.mask_cores:  # this machine's other programs leave it less than its quota
+        pytest.skip("other programs have the cores: the quota is not reached")
+    assert [bound for bound, _ in diagnosis.findings[:-1]] == [QUOTA], diagnosis.text()
+    assert 0 < seen.stopped_periods <= seen.periods, diagnosis.text()
 
 
 def test_what_has_no_class_is_said_with_its_line(script):

@@ -290,6 +290,24 @@ def test_a_scaled_run_is_not_recorded(demo, monkeypatch, tmp_path):
     assert outcome.state == references.SKIPPED and "scaled to a quarter" in outcome.detail and not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(
+    "busy, state, kept",
+    [(["", ""], "recorded", True), (["others"], "machine busy", False), (["", "others"], "machine busy", False)],
+    ids=["quiet", "busy before", "busy after"],
+)
+def test_a_full_run_on_the_cpu_is_kept_only_from_a_quiet_machine(lab, demo, monkeypatch, busy, state, kept):
+    """Others had the cores: their times are nobody's reference. A quick run is a trial, and never asked."""
+    found = iter(busy)
+    monkeypatch.setattr(references, "disturbance", lambda: next(found))
+    code, said, _ = lab("demo-one", "--size", "full")
+    assert code == (0 if kept else 1) and f"| demo-one | {state} |" in said
+    assert (demo / "out" / "demo-one.json").exists() is kept and next(found, None) is None
+    assert ("quiet before and after" in said) is kept
+    monkeypatch.setattr(references, "disturbance", lambda: pytest.fail("a quick run"))
+    assert lab("demo-two")[0] == 0
+
+
 def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
     """Asked of git: by the commit that the run names, or, of older runs, by its time."""
     experiment, asked = find("zero-grad"), []

@@ -11,7 +11,7 @@ import torch
 import hpml_lab
 from hpml_lab.core.judge import exercises
 from hpml_lab.core.judge.exercises import all_exercises, check
-from hpml_lab.core.judge.expect import expect_function, expect_keys_and_type, expect_no_autograd, expect_no_loop
+from hpml_lab.core.judge.expect import expect_function, expect_keys, expect_no_autograd, expect_no_loop, expect_truths
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.watch import watch
 
@@ -163,12 +163,24 @@ def test_a_watched_call_computes_what_it_would_unwatched():
 
 def test_values_of_numpy_and_torch_are_taken_for_pythons():
     given = {"a": np.bool_(True), "b": torch.tensor(False)}
-    assert expect_keys_and_type(given, "ab", bool, "…") == {"a": True, "b": False}
-    assert str(expect_keys_and_type({"a": 1, "b": 0}, "ab", bool, "…")) == "{'a': True, 'b': False}"
-    with pytest.raises(Mistake, match="wrong-type.*at 'b' yours is 'no'"):
-        expect_keys_and_type({"a": True, "b": "no"}, "ab", bool, "True or False")
+    assert expect_keys(given, "ab") == {"a": True, "b": False}
     with pytest.raises(Mistake, match="wrong-keys"):
-        expect_keys_and_type({"a": True}, "ab", bool, "True or False")
+        expect_keys({"a": True}, "ab")
+
+
+@pytest.mark.parametrize(
+    "given, says",
+    [
+        ({"a": 0, "b": np.bool_(True), "c": False}, "all-reversed: Each one is wrong. True means that it floats."),
+        ({"a": True, "b": torch.tensor(True), "c": 1}, "heavy: b: Stones sink.$"),
+        ({"a": False, "b": True, "c": True}, r"heavy: b: Stones sink. \(1 more is wrong, too.\)"),
+    ],
+)
+def test_wrong_truth_values_are_named_and_the_others_counted(given, says):
+    right, mistakes = {"a": True, "b": False, "c": True}, {"heavy": ({"b", "c"}, "Stones sink."), "light": ({"a"}, "Wood?")}
+    with pytest.raises(Mistake, match=says):
+        expect_truths(given, right, mistakes, "it floats")
+    expect_truths(right, right, mistakes, "it floats")
 
 
 def slope(x):

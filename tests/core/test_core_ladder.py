@@ -6,6 +6,7 @@ import pytest
 
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.timing.laps import Lap
 from hpml_lab.core.timing.noise import SpeedUp
 
 
@@ -57,6 +58,27 @@ def test_each_rung_is_chosen_from_the_profile_below_and_a_wrong_one_is_taken_bac
     assert rungs[0].largest == "input" and rungs[0].share("input") == pytest.approx(2 / 3)
     assert ladder.notes == ["compiled was not tried: RuntimeError: no compiler. torch.compile needs a C++ compiler (g++)."]
     assert len(ladder.changes) == len(CHANGES), "a ladder can be climbed again"
+
+
+def test_a_change_stays_that_gains_in_its_part_alone_beyond_noise_unless_the_whole_becomes_slower():
+    """As the capstone on a busy machine: a part 22 times as fast, and the whole within a noise of 35 %."""
+    faster, noise, slower = SpeedUp(22.8, 20, 25, 0.4), SpeedUp(1.2, 0.9, 1.5, 0.35), SpeedUp(0.7, 0.6, 0.8, 0.01)
+
+    def kept(gain, part_gain, same=True):
+        rung = Checked(CHANGES[0], Switches(), SECONDS, 1.0, gain, part_gain)
+        object.__setattr__(rung, "same", same)
+        return rung.kept
+
+    assert kept(noise, faster) and kept(faster, noise) and kept(faster, None)
+    assert not kept(noise, noise) and not kept(noise, None) and not kept(slower, faster)
+    assert not kept(faster, faster, same=False), "right first"
+
+
+def test_laps_are_compared_by_one_clock_for_all():
+    """The work computes; on the wall clock others had its core for half of the time, and for longer beside `after`."""
+    before, after = [Lap(4.0, 2.0, 2.0)] * 9, [Lap(9.0, 1.0, 8.0)] * 8
+    assert gain_in_turns(before, after).ratio == 2
+    assert gain_in_turns([*before[:-1], Lap(400.0, 2.0)], after).ratio == pytest.approx(4 / 9), "one of them was blocked"
 
 
 def test_only_the_compiler_may_fail():

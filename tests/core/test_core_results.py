@@ -294,6 +294,15 @@ def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(samp
     assert "Recorded run: 1 of 3 claims hold" in page and "It is faster. <code>1.01 times</code>" in page
 
 
+def test_a_recorded_table_that_reads_as_this_run_s_is_named_and_not_shown_again(sample, tmp_path, monkeypatch):
+    """Five experiments with exact results showed 67 rows twice."""
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
+    sample("full").save(tmp_path)
+    page = sample("quick").html()
+    assert page.count("Values that were drawn (") == 2, "twelve rows, and two of them"
+    assert page.count("Limits (") == 1 and "<p>Row by row as above: Limits.</p>" in page
+
+
 def test_runs_of_one_size_have_plain_columns_and_others_name_size_and_data(sample):
     one, other = sample("quick"), sample("full")
     assert one._column("here", sample("quick")) == "here"

@@ -317,3 +317,14 @@ def test_a_limit_within_a_limit_ends_before_it_and_the_outer_one_still_ends_the_
     with pytest.raises(TimeLimitReached) as outer, time_limit(0.3, wall_seconds=None):
         tries_again()
     assert 0.05 <= reached[0] < 0.3 <= outer.value.cpu_seconds
+
+
+def test_a_wait_for_a_core_that_others_have_is_not_the_answers_wait(monkeypatch):
+    """A check on a machine with thirty programs once said "what does it wait for?" of an answer that had 0.7 s in 100."""
+    begun = time.monotonic()
+    monkeypatch.setattr("hpml_lab.core.judge.time_limit.queued_seconds", lambda thread: 0.9 * (time.monotonic() - begun))
+    with time_limit(60.0, wall_seconds=0.3):
+        time.sleep(1.0)
+    monkeypatch.undo()
+    with pytest.raises(TimeLimitReached), time_limit(60.0, wall_seconds=0.3):
+        time.sleep(30.0)

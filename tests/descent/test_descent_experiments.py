@@ -16,7 +16,7 @@ from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_swe
 from hpml_lab.descent.lessons import minibatch_descent as descent_batches
 from hpml_lab.descent.lessons.boundary import bisect
 from hpml_lab.descent.lessons.softmax_regression import softmax_loss
-from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic, torch_equivalent
+from hpml_lab.landscape import SURFACES, StabilityMap, best_settings, path, quadratic, torch_equivalent
 from hpml_lab.optim.formulas.by_name import FORMULAS
 from hpml_lab.optim.schedules import multi_step, torch_scheduler
 
@@ -25,7 +25,7 @@ PICTURES = {
     "learning_rate": ["schedules_under_noise"],
     "momentum": ["momentum_paths", "two_forms"],
     "nesterov": ["nesterov_convergence"],
-    "saddle_and_minima": ["paths_on_surfaces", "rastrigin_ends", "saddle_escapes", "lowest_losses"],
+    "saddle_and_minima": ["paths_on_surfaces", "saddle_escapes"],
 }
 NAMES = list(PICTURES)
 
@@ -234,32 +234,27 @@ def test_the_nesterov_arrows_differ_only_in_their_gradient(results):
     assert ahead["gradient"] == pytest.approx([-0.04 * g for g in surface.gradient(*corner)])
 
 
-def test_every_optimizer_that_has_a_class_runs_on_every_surface(results):
-    rows, best = results["saddle_and_minima"].rows(), results["saddle_and_minima"].rows(BestRate)
-    assert [row.optimizer for row in rows] == [FORMULAS[name].title for name in RULES_WITH_CLASS] and len(rows) == 12
-    assert len(best) == 84
+def test_each_rule_has_the_best_rate_with_which_its_path_stays_in_the_frame(results):
+    best = results["saddle_and_minima"].rows(BestRate)
+    paths = results["saddle_and_minima"].arrays["paths"]
+    assert len(best) == 16 and all((row.ends_at is not None) == (row.distance < 0.05) for row in best)
     for row in best:
-        assert (row.ends_at is not None) == (row.distance < 0.05)
-        lowest = next(found for found in rows if found.optimizer == row.optimizer)
-        assert getattr(lowest, row.surface.replace("-", "_")) == row.loss
-        if row.surface != "noisy-valley":
-            name = next(name for name in RULES_WITH_CLASS if FORMULAS[name].title == row.optimizer)
-            end = path(SURFACES[row.surface], name, 20, lr=row.lr)[-1]
-            assert all(math.isfinite(x) for x in end), "the best rate does not diverge at once"
+        surface, name = SURFACES[row.surface], next(name for name in FORMULAS if FORMULAS[name].title == row.optimizer)
+        (x0, x1, y0, y1), points = surface.window, path(surface, name, 500, lr=row.lr)
+        assert all(x0 <= x <= x1 and y0 <= y <= y1 for x, y in points), "a step out of the frame cannot be seen"
+        shown = paths[row.surface][name]
+        assert shown[0] == pytest.approx(surface.start, abs=1e-4) and len(shown) > 75
+        assert min(math.dist(shown[-1], minimum) for minimum in surface.minima) == pytest.approx(row.distance, abs=0.01)
 
 
-def test_the_paths_on_the_contours_start_and_end_where_the_sweep_says(results):
-    result = results["saddle_and_minima"]
-    best = {(row.surface, row.optimizer): row for row in result.rows(BestRate)}
-    assert len(result.arrays["paths"]) == 4
-    for name, paths in result.arrays["paths"].items():
-        assert set(paths) == set(RULES_WITH_CLASS)
-        surface = SURFACES[name]
-        for rule, points in paths.items():
-            row = best[name, FORMULAS[rule].title]
-            assert points[0] == pytest.approx(surface.start, abs=1e-4) and len(points) > 75
-            distance = min(math.dist(points[-1], minimum) for minimum in surface.minima)
-            assert distance == pytest.approx(row.distance, abs=0.01), (name, rule)
+def test_a_rate_that_leaves_the_frame_is_not_the_best_one():
+    """On the bowl the best momentum overshoots far: from (-3.5, 1) within 4 it may not."""
+    bowl = quadratic(25)
+    found = best_of_sweep(bowl, "momentum", 300, 40, torch.device("cpu"))
+    rates = torch.logspace(-5, 0, 40, dtype=torch.float64).tolist()
+    ends = {rate: bowl.value(*path(bowl, "momentum", 300, lr=rate)[-1]) for rate in rates}
+    inside = [rate for rate in ends if all(abs(x) <= 4 and abs(y) <= 1.5 for x, y in path(bowl, "momentum", 300, lr=rate))]
+    assert found.lr == pytest.approx(min(inside, key=ends.get)) and found.loss == pytest.approx(ends[min(inside, key=ends.get)])
 
 
 def test_escape_times_follow_the_distance_to_the_ridge(results):
@@ -276,7 +271,7 @@ def test_a_sweep_counts_the_rates_that_converge():
     lr = torch.logspace(-5, 0, 30, dtype=torch.float64)
     ends = [bowl.value(*path(bowl, "gradient_descent", 60, lr=rate)[-1]) for rate in lr.tolist()]
     assert found.converging == sum(end < 1e-2 for end in ends) and 0 < found.converging < 15
-    assert found.loss == pytest.approx(min(ends))
+    assert found.loss == pytest.approx(min(ends))  # without momentum a path that converges stays in the frame
     assert found.lr == pytest.approx(lr[ends.index(min(ends))].item())
 
 

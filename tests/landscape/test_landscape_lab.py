@@ -17,6 +17,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.javascript import Translation
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape import SURFACES, lab, lab_module, largest_stable_rate, quadratic
+from hpml_lab.landscape.optimizer_lab.details import settings_map, step_in_numbers
 from hpml_lab.landscape.optimizer_lab.lab_paths import (
     MOST_OPTIMIZERS,
     SCHEDULES,
@@ -27,6 +28,7 @@ from hpml_lab.landscape.optimizer_lab.lab_paths import (
     surface_named,
 )
 from hpml_lab.landscape.optimizer_lab.module import engine
+from hpml_lab.landscape.optimizer_lab.widget import SHOWS
 from hpml_lab.landscape.surfaces import unit_noise
 from hpml_lab.optim.formulas.arithmetic import Floats
 from hpml_lab.optim.formulas.by_name import FORMULAS
@@ -267,6 +269,7 @@ def test_a_cell_of_the_map_counts_the_steps_to_a_thousandth_of_the_starts_height
     kinds = set()
     for (surface, name), found in zip(MAPPED, computed["maps"], strict=True):
         ground = surface_named(surface)
+        assert settings_map(settings(surface, name), 12, 8)[5].tolist() == found["cells"], "the picture's map is the page's"
         lowest = min(ground.value(*point) for point in ground.minima)
         for cell, hyper in zip(found["cells"], found["settings"], strict=True):
             path = python_path(case(surface, name) | {"hyper": hyper})
@@ -309,7 +312,11 @@ def test_the_lab_leaves_a_figure_with_a_text_and_its_settings_in_the_notebook():
     live = lab("quadratic-37", ["gradient_descent", "momentum"], panels=["surface", "map"])
     data, metadata = live._repr_mimebundle_()
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
-    assert data["text/plain"].startswith("OptimizerLab: Paths of optimizers") and metadata["image/png"]["alt"] == live.alt
+    assert (
+        data["text/plain"].startswith("OptimizerLab: ")
+        and "a map of settings" in live.alt
+        and metadata["image/png"]["alt"] == live.alt
+    )
     kept = json.loads(json.dumps(metadata["image/png"]["optimizer_lab"]))
     assert LabSettings(**kept).options == live.options, "another page can show the same lab"
     assert "quadratic-37" in live._esm and "quadratic-37" not in lab_module()
@@ -322,10 +329,43 @@ def test_settings_that_come_back_from_the_page_are_the_labs():
     assert live.chosen.paths["momentum"].x[0] == 1.0
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_picture_has_the_pages_step_in_numbers(computed, name):
+    given, found = next(pair for pair in zip(CASES, computed["paths"], strict=True) if pair[0]["optimizer"] == name)
+    for t in (1, 4):
+        lines = step_in_numbers(settings(given["surface"], name, step=t))[1:]  # the first is the gradient
+        for (formula, _, values), line in zip(lines, found["steps"][t - 1], strict=True):
+            assert formula == line["formula"] and tuple(values) == pytest.approx(line["results"], rel=1e-9, abs=1e-12)
+
+
+def test_a_step_that_a_path_does_not_have_has_no_numbers():
+    assert step_in_numbers(settings("beale", "adam", step=0)) == []
+    assert step_in_numbers(settings("beale", "gradient_descent", lr=10.0, step=50)) == []
+
+
+@pytest.mark.parametrize(
+    "panels, titles",
+    [
+        (["surface", "map"], ["Quadratic bowl, 60 steps", "Nesterov: steps to a thousandth"]),
+        (["surface", "schedule"], ["Quadratic bowl, 60 steps", "rate α: cosine"]),
+        (["loss", "sizes", "schedule"], ["loss f − lowest f", "Nesterov: step sizes; rate: cosine"]),
+        (["state", "step"], ["Nesterov: state"]),
+    ],
+)
+def test_the_picture_draws_the_panels_that_were_asked_for(panels, titles):
+    live = lab("quadratic-37", ["momentum", "nesterov"], schedule="cosine", steps=60, step=7, panels=panels)
+    figure = live.figure()
+    assert [axes.get_title("left") for axes in figure.axes if axes.get_title("left")] == titles
+    texts = [text.get_text() for axes in figure.axes for text in axes.texts]
+    assert any(text.startswith("Nesterov, step 7") for text in texts) is ("step" in panels)
+    assert all((SHOWS[panel] in live.alt) is (panel in panels) for panel in SHOWS)
+
+
 @pytest.mark.parametrize("surface", ["quadratic-37", "rastrigin"])
 def test_the_figure_shows_what_diverges_and_says_so(surface):
     figure = lab(surface, ["gradient_descent", "momentum", "adam"], lr=10.0).figure()
-    texts = [text.get_text() for text in figure.axes[1].legend_.get_texts()]
+    losses = next(axes for axes in figure.axes if axes.get_title("left").startswith("loss"))
+    texts = [text.get_text() for text in losses.legend_.get_texts()]
     assert len(texts) == 3 and any("diverges at" in text for text in texts)
     assert len(style.png(figure)) > 5000
 

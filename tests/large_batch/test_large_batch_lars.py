@@ -233,7 +233,7 @@ def judged(**changes):
 
 @pytest.mark.parametrize(
     "change, fail",
-    [({}, []), ({"SGD": 0.935}, [0, 1]), ({"LARS": 0.84}, [1]), ({"LAMB": 0.84}, [1]), ({"NovoGrad": 0.89}, [1])],
+    [({}, []), ({"SGD": 0.945}, [0, 1]), ({"LARS": 0.84}, [1]), ({"LAMB": 0.84}, [1]), ({"NovoGrad": 0.89}, [1])],
 )
 def test_one_seed_is_enough_to_make_a_claim_fail(change, fail):
     assert judged(**change) == [number not in fail for number in range(2)]

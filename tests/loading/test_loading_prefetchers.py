@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
-from hpml_lab.loading import DevicePrefetcher, KnownCost, ThreadPrefetcher
+from hpml_lab.loading import DevicePrefetcher, FaceLandmarksDataset, KnownCost, ThreadPrefetcher, write_faces
 from hpml_lab.loading.lessons.prefetchers import map_tensors
-from hpml_lab.storage import FaceLandmarksDataset, write_faces
 
 
 def loader_threads():

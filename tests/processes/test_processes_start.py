@@ -131,10 +131,20 @@ def test_hooks_make_the_parent_wait_before_it_forks():
 
 
 def test_a_spawned_child_has_a_lock_of_its_own():
-    found = case("spawn", hold=3)  # held far longer than the child needs
+    """The thread holds the other one until the child has asked, however long the child takes to start."""
+    found = case("spawn")
+    assert (found.asked, found.child) == (True, held_lock.GETS_OWN)
+    spans = {span.lane: span for span in found.spans}
+    assert spans["its other thread"].start < spans["the child"].start
+    assert spans["the child"].end < spans["its other thread"].end
+
+
+def test_a_lock_that_both_processes_share_is_not_taken_for_the_childs_own(monkeypatch):
+    monkeypatch.setattr(held_lock, "LOCK", multiprocessing.get_context("fork").Lock())
+    found = held_lock.start_while_held("fork", 0.05, 60)
     assert (found.asked, found.child) == (True, held_lock.GETS)
     spans = {span.lane: span for span in found.spans}
-    assert spans["the child"].end < spans["its other thread"].end
+    assert spans["the child"].end > spans["its other thread"].end
 
 
 def test_helpers_of_multiprocessing_do_not_pile_up():

@@ -9,13 +9,14 @@ import torch
 
 from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.core.timing.ladder import next_change
+from hpml_lab.core.timing.laps import Lap
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling import rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
 from hpml_lab.profiling.experiments.profile_loop.trainer_changes import BITS, CHANGES, ROUNDING, SIXTEEN
-from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder, TrainerRung
+from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder, TrainerRung, part_gain
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.lessons.slow_trainer import (
     PARTS,
@@ -151,9 +152,18 @@ def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypa
     with one_thread():
         slow, fast = ladder.make(TrainerSwitches()), ladder.make(TrainerSwitches(debug_off=True))
         below = ladder.assess(slow, None, None, None)
-        monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == TrainerSwitches() else 2.0, below.history))
+        seconds = {TrainerSwitches(): 6.0, TrainerSwitches(debug_off=True): 2.0}
+
+        def timed(made, clock=None):
+            if clock:
+                clock.seconds = dict.fromkeys(PARTS, 1.0)
+            return Lap(seconds[made.switches]), below.history
+
+        monkeypatch.setattr(ladder, "timed", timed)
         found = ladder.assess(fast, next(change for change in CHANGES if change.switch == "debug_off"), slow, below)
-        assert (found.gain.ratio, found.gain.noise, found.seconds) == (3, 0, 2) and found.gain.faster
+        assert (found.gain.ratio, found.gain.noise) == (3, 0) and found.gain.faster
+        assert found.seconds == below.seconds / 3, "as it compares in turns"
+        assert found.part_gain.ratio == 1 and found.profile == dict.fromkeys(PARTS, 0.5), "of two iterations"
         assert ladder.total(found).ratio == 3
 
 
@@ -161,10 +171,19 @@ def test_a_change_is_kept_only_where_it_gains_and_is_right():
     sure, within = SpeedUp(1.1, 1.08, 1.12, 0.01), SpeedUp(1.03, 1.02, 1.04, 0.05)
     change = next(change for change in CHANGES if change.switch == "drop_gradients")
     rung = TrainerRung(change, TrainerSwitches(drop_gradients=True), {}, 1.0, sure)
+    assert replace(rung, gain=within, part_gain=sure).kept, "its part became faster"
     assert rung.kept and not replace(rung, gain=within).kept and not replace(rung, difference=0.1).kept
     digits = next(change for change in CHANGES if change.switch == "bfloat16")
     assert replace(rung, change=digits).kept
-    assert not replace(rung, change=digits, gain=replace(sure, low=1.04)).kept, "digits are given up for 5 % at least"
+    few = replace(rung, change=digits, gain=replace(sure, low=1.04), part_gain=sure)
+    assert not few.kept, "digits are given up for 5 % of the whole at least"
+
+
+def test_the_gain_of_a_part_is_infinite_where_nothing_is_left_of_it():
+    had, has = [(Lap(1.0), {"copy": 4.0, "forward": 0.0})] * 9, [(Lap(1.0), {"copy": 2.0, "forward": 1.0})] * 8
+    assert part_gain("copy", had, has).ratio == 2 and part_gain("forward", had, has) is None
+    gone = part_gain("copy", had, [(Lap(1.0), {"copy": 0.0})] * 8)
+    assert gone.faster and gone.ratio == float("inf")
 
 
 def test_a_profile_is_of_one_iteration(folder, monkeypatch):
@@ -180,10 +199,10 @@ def test_a_profile_is_of_one_iteration(folder, monkeypatch):
         made = ladder.make(TrainerSwitches(**BEST))
         start = made.run(2)
         monkeypatch.setattr("hpml_lab.profiling.experiments.profile_loop.trainer_ladder.PartClock", SixSeconds)
-        monkeypatch.setattr(ladder, "timed", lambda _: (0.02, start))
+        monkeypatch.setattr(ladder, "timed", lambda _: (Lap(0.02), start))
         rung = ladder.assess(made, None, None, None)
         assert rung.repeats
-        monkeypatch.setattr(ladder, "timed", lambda _: (0.02, replace(start, losses=[0.0, 0.0])))
+        monkeypatch.setattr(ladder, "timed", lambda _: (Lap(0.02), replace(start, losses=[0.0, 0.0])))
         assert not ladder.assess(made, None, None, None).repeats, "a run left other bits"
     assert rung.profile == dict.fromkeys(PARTS, 3.0) and rung.share("input") == 1 / len(PARTS)
     assert rung.seconds == 0.02 and rung.once == made.once > 0
@@ -193,9 +212,10 @@ def test_a_tempting_mistake_is_reported_with_how_much_faster_it_looks(folder, mo
     ladder = TrainerLadder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, turns=3), compile=False
     )
-    best = TrainerRung(None, TrainerSwitches(**BEST), {}, 1.0, None, TrainingHistory([2.0, 1.5], [3, 4], [1.5]))
+    best = TrainerRung(None, TrainerSwitches(**BEST), {}, 1.0, history=TrainingHistory([2.0, 1.5], [3, 4], [1.5]))
     wrong = TrainingHistory([2.25, 1.0], [3, 4], [1.5])
-    monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
+    timed = lambda made: (Lap(0.5), wrong) if made.switches.wrong else (Lap(2.0), best.history)  # noqa: E731
+    monkeypatch.setattr(ladder, "timed", timed)
     monkeypatch.setattr(SlowTrainer, "run", lambda made, iterations: wrong if made.switches.wrong else best.history)
     with one_thread():
         rows = ladder.try_mistakes(best)
@@ -209,11 +229,12 @@ def test_a_row_says_the_most_that_the_part_alone_could_give():
     step = next(change for change in CHANGES if change.switch == "batch_transform")
     history = TrainingHistory([2.0], [3], [1.5])
     before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": seconds, "input": 0.1} for seconds in (0.3, 0.05))
-    below = TrainerRung(None, TrainerSwitches(), before, 0.5, None, history)
+    below = TrainerRung(None, TrainerSwitches(), before, 0.5, history=history)
     gain = SpeedUp(2.5, 2.4, 2.6, 0.01)
-    after = TrainerRung(step, TrainerSwitches(batch_transform=True), fixed, 0.2, gain, history, 0.25)
+    after = TrainerRung(step, TrainerSwitches(batch_transform=True), fixed, 0.2, gain, SpeedUp(6, 5, 7, 0), history, 0.25)
     row = rung_row(after, below)
     assert (row.gain, row.interval, row.verdict) == (2.5, "2.4 to 2.6", "faster")
+    assert (row.part_gain, row.part_interval) == (6, "5 to 7")
     assert row.most_by_part == pytest.approx(4), "three quarters gone: a quarter is left"
     assert (row.part_ms_before, row.part_ms_after, row.ms) == pytest.approx((300, 50, 200))
     assert row.largest_before == "transform" and row.once_seconds == after.once == 0.25
@@ -238,7 +259,8 @@ def test_neighboring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_
             if getattr(rung.switches, field.name) != getattr(below.switches, field.name)
         ]
         assert changed == [rung.change.switch]
-        assert rung.kept <= (rung.same and rung.gain.faster)
+        part = rung.part_gain is not None and rung.part_gain.faster and not rung.gain.slower
+        assert rung.kept <= (rung.same and (rung.gain.faster or part))
         below = rung if rung.kept else below
     assert len(rungs) > 8
 
@@ -281,7 +303,7 @@ def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound, ran):
     sound(result)
     rows = result.rows(RungRow)
     assert len(rows) >= 6 and result.here(TOTAL) > 1
-    assert all(row.verdict == "faster" for row in rows if row.kept)
+    assert all(row.verdict == "faster" or row.part_gain > 1 and row.verdict != "slower" for row in rows if row.kept)
     assert len(rung_checks(result).figure.axes) == 2
     assert averaged([4.0, 2.0, 3.0, 1.0, 5.0], points=2) == ([1.5, 3.5, 5.0], [3.0, 2.0, 5.0])
     assert any("No CUDA GPU" in note for note in result.notes)

@@ -96,7 +96,7 @@ def test_four_matrices_and_the_point_of_two_of_four_are_drawn(result):
         Table("break-even", [BreakEven(matrices[0], "CSR", None, "", 66.0)]),
     ]
     panels = given.figure().axes
-    assert [panel.get_title() for panel in panels] == [f"Weights {name}" for name in matrices]
+    assert [panel.get_title() for panel in panels] == [f"Weights {name}; noise ±5 %" for name in matrices]
     labels = [[line.get_label() for line in panel.lines] for panel in panels]
     assert ["2:4" in found for found in labels] == [False, True, False, True]
     assert not any(text.get_text() for panel in panels for text in panel.texts), "no break-even, no mark"

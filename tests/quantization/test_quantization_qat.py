@@ -322,7 +322,7 @@ def test_without_torchao_the_rest_is_complete(on_digits, monkeypatch):
 
 
 def judged(floats=None, **changes):
-    """Which claims hold where all of them would, with the first seed of one setting changed, such as QAT_2_channel=80."""
+    """Which claims fail where none would, with two of three seeds of one setting changed, such as QAT_2_channel=80."""
     accuracies = {(8, PTQ): 95.0, (4, PTQ): 94, (4, QAT): 96, (2, PTQ): 80, (2, QAT): 94}
     found = {(bits, scales): {} for bits in (8, 4, 2) for scales in (TENSOR, CHANNEL)}
     for (bits, kind), value in accuracies.items():
@@ -331,7 +331,7 @@ def judged(floats=None, **changes):
     for name, value in changes.items():
         kind, bits, scales = name.split("_")
         values = found[int(bits), f"per {scales}"]
-        values[kind] = [value, *values[kind][1:]]
+        values[kind] = [value, value, *values[kind][2:]]
     result = Result()
     judge(result, floats or {PTQ: [95.0] * 3, QAT: [96.0] * 3}, found)
     return [number for number, claim in enumerate(result.claims) if not claim.holds]
@@ -342,7 +342,7 @@ def judged(floats=None, **changes):
     [({}, []), ({"PTQ_2_tensor": 94}, [0]), ({"QAT_2_tensor": 85}, [0]), ({"QAT_2_channel": 87}, [0]),
      ({"QAT_4_channel": 96.6}, [1])],
 )  # fmt: skip
-def test_one_seed_is_enough_to_make_a_claim_fail(change, fail):
+def test_most_seeds_make_a_claim_fail(change, fail):
     assert judged(**change) == fail
 
 
@@ -351,14 +351,15 @@ def test_a_control_that_does_not_gain_is_reported():
 
 
 @pytest.mark.parametrize("which", [(0, TENSOR), (1, TENSOR), (1, CHANNEL), (2, TENSOR), None])
-def test_one_seed_makes_the_claim_about_the_scaled_nets_fail(which):
+def test_most_seeds_make_the_claim_about_the_scaled_nets_fail(which):
     rows = [
         ScaledNet(str(k), "", "", 1.0, {TENSOR: [a] * 3, CHANNEL: [b] * 3})
         for k, (a, b) in enumerate(((95, 95), (80, 90), (95, 95)))
     ]
     if which is not None:
         number, scales = which
-        rows[number].by_seed[scales][0] = {(0, TENSOR): 81, (1, TENSOR): 94.5, (1, CHANNEL): 95, (2, TENSOR): 94}[which]
+        value = {(0, TENSOR): 81, (1, TENSOR): 94.5, (1, CHANNEL): 79, (2, TENSOR): 94}[which]
+        rows[number].by_seed[scales][:2] = [value, value]
     result = Result()
     judge_scaled(result, rows)
     assert [claim.holds for claim in result.claims] == [which is None]

@@ -54,6 +54,17 @@ def test_percentiles_are_the_smallest_latency_that_so_many_do_not_exceed():
             percentiles(latencies)
 
 
+def test_a_rank_is_not_rounded_up_by_the_last_digit_of_a_float():
+    """7 / 100 · 100 is 7.000000000000001, so NumPy's inverted_cdf takes the 8th of 100 for 7 %; so for 14, 28, 55 and 56 %."""
+    hundred = range(1, 101)
+    assert percentiles(hundred, range(1, 101)) == tuple(hundred)
+    assert percentiles(hundred, (0, 6.5, 7.0, np.float64(99.9), np.int64(7))) == (1, 7, 7, 100, 7)
+    assert percentiles(range(1, 1001), (99.9, 99.90001, 0.1)) == (999, 1000, 1)
+    for share in (-1, 100.5, math.nan):
+        with pytest.raises(LabError, match="percentile"):
+            percentiles(hundred, (share,))
+
+
 def answered(index):
     future = Future()
     future.set_result(index)

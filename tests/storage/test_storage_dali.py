@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from sklearn.datasets import load_sample_image
 
 from hpml_lab.core.experiment import Result
 from hpml_lab.core.show.png import pixels_of, png_text
@@ -15,9 +16,9 @@ from hpml_lab.storage import dali, decoded_pictures
 from hpml_lab.storage.experiments import dali as experiment
 from hpml_lab.storage.experiments.dali import LEVELS_DALI, LEVELS_TENSOR, LoadingRate, picture_difference, video
 from hpml_lab.storage.experiments.dali.photographs import DALI, PIL, TENSOR, loading_ways, make_photographs
-from hpml_lab.storage.lessons import boxes, dali_pipelines
+from hpml_lab.storage.lessons import dali_pipelines
 from hpml_lab.storage.lessons.decoders import pil_image, resized, tensor_image
-from hpml_lab.storage.lessons.optical_flow import block_flow
+from hpml_lab.storage.tools import boxes
 
 SMALL = dict(images=12, batch=4, side=64, rounds=2, workers=(0, 1), threads=(1,), boxes=5, frames=30)
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
@@ -303,21 +304,6 @@ def test_mixed_decoding_gives_the_pictures_of_the_cpu(photographs):
     assert picture_difference(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= LEVELS_DALI
 
 
-@pytest.mark.parametrize("right, down", [(2, 1), (-3, 0), (0, -2)])
-def test_block_matching_finds_the_motion_that_is_known(right, down):
-    before, after = (frame.float().mean(dim=2) for frame in video.moving_picture(2, right, down))
-    flow = block_flow(before, after)
-    assert flow.shape == (12, 20, 2)
-    # At the border what moves in from outside matches nothing.
-    assert (flow[1:-1, 1:-1] == torch.tensor([right, down])).all(-1).float().mean() > 0.95
-
-
-@needs_av
-def test_the_motion_survives_a_video_file(tmp_path):
-    clip = video.read_video(video.write_video(tmp_path / "a.mp4", video.moving_picture(8)), 3, 2)
-    assert block_flow(*clip.float().mean(dim=3))[1:-1, 1:-1].median(dim=0).values.median(dim=0).values.tolist() == [2, 1]
-
-
 @pytest.mark.cuda
 @needs_dali
 def test_the_mixed_pipeline_leaves_its_batches_on_the_gpu(photographs):
@@ -336,11 +322,18 @@ def test_dalis_reader_gives_the_frames_that_pyav_gives(tmp_path):
     assert [[video.number_in(frame) for frame in clip] for clip in clips] == [[n, n + 1, n + 2, n + 3] for n in (0, 7, 14, 21)]
 
 
+def moving_picture(frames, right=2, down=1, height=192, width=320):
+    """Frames, uint8 (height, width, 3), of a photograph that moves by so many pixels from each frame to the next."""
+    whole = torch.from_numpy(load_sample_image("china.jpg").copy())  # 427 × 640
+    moved = [whole.roll((down * number, right * number), (0, 1)) for number in range(frames)]
+    return [frame[120 : 120 + height, 160 : 160 + width].contiguous() for frame in moved]
+
+
 @pytest.mark.cuda
 @needs_dali
 @needs_av
 def test_the_engines_optical_flow_is_the_motion_that_is_known(tmp_path):
-    path = video.write_video(tmp_path / "a.mp4", video.moving_picture(8))
+    path = video.write_video(tmp_path / "a.mp4", moving_picture(8))
     for flow in dali_pipelines.clips_by_dali(path, 4, 0, step=4, flow=True):
         assert flow.shape == (3, 48, 80, 2)
         assert flow.flatten(0, 2).median(dim=0).values.tolist() == pytest.approx([2, 1], abs=0.5)

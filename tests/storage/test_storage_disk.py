@@ -18,7 +18,7 @@ from hpml_lab.storage.tools import disk_benchmark, uncached_file
 from hpml_lab.storage.tools.disk_benchmark import DiskJob, DiskRate, DiskSample, offsets, run_job
 from hpml_lab.storage.tools.uncached_file import KIB, MIB, choose_folder, disk_file
 
-SMALL = dict(mib=8, blocks=(4 * KIB, MIB), depths=(1, 4), seconds=0.02, repeats=1, fio_seconds=0.1, pairs=2)
+SMALL = dict(mib=8, blocks=(4 * KIB, MIB), depths=(1, 4), seconds=0.02, repeats=1, fio_seconds=0.1, pairs=2, fio_turns=2)
 JOBS = [DiskJob(*mode.split(), block, depth) for mode in MODES for block in (4 * KIB, 64 * KIB) for depth in (1, 3)]
 needs_fio = pytest.mark.skipif(fio.version() is None, reason="fio is not installed; on Debian: apt-get install fio")
 
@@ -187,13 +187,16 @@ def known_sample(job, iops):
 def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_path, monkeypatch, installed):
     """fio counts twice as many random reads as we do; without it the grid is our own."""
     turn = [1000.0, 3000.0, 50.0, 1000.0, 2500.0]  # one, many, large blocks; the two placebos
-    ours = iter([*turn, *turn, *turn, *([700.0, 1000.0, 1500.0, 2500.0] if installed else [])])
-    theirs = iter([1400.0, 3000.0, 2000.0, 2000.0, 5000.0])  # one more than ours at depth 1, then depth 4
+    by_depth = [700.0, 2500.0, 1000.0, 2400.0, 1500.0, 2600.0]  # depth 1, 4, 1, 4, …
+    ours = iter([*turn, *turn, *turn, *(by_depth if installed else [])])
+    theirs = iter([1400.0, 5000.0, 3000.0, 6000.0, 2000.0, 4000.0, 2000.0])  # one more than ours at depth 1
 
     def run(file, jobs, seconds):
         if not installed:
             raise LabError("fio is not installed.", "Install fio.")
-        found = [known_iops(job) if len(jobs) > 1 else next(theirs) for job in jobs]
+        measured = [job.mode == "random read" and job.block == 4 * KIB for job in jobs]
+        assert all(measured) or not any(measured), "what is compared with ours is not measured once more for the map"
+        found = [next(theirs) if known else known_iops(job) for job, known in zip(jobs, measured, strict=True)]
         return [
             DiskRate(job, iops, iops * job.block, 10, 10 * job.block, job.depth / iops, 2e-3, 3e-3, 4e-3)
             for job, iops in zip(jobs, found, strict=True)
@@ -209,24 +212,29 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
         experiment, "cache_rates", lambda *_, **__: [CacheRate(way, 1.0, None, taken) for way, taken in ways.items()]
     )
     monkeypatch.setattr(fio, "run", run)
-    result = replace(disk_iops, quick={**SMALL, "pairs": 3})("quick", device="cpu")
+    result = replace(disk_iops, quick={**SMALL, "pairs": 3, "fio_turns": 3})("quick", device="cpu")
     exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
     assert [claim.text for claim in exact if not claim.holds] == []
     measured = {claim.text.split(":")[0].split(" (")[0]: claim.measured for claim in result.claims}
-    deeper = "depth 4 over 1: 3× faster (3 to 3; noise ±0 %)"
+    deeper = "our threads, depth 4 over 1: 3× faster (3 to 3; noise ±0 %)"
     assert measured["More outstanding requests give more IOPS"] == deeper
     larger = measured["Large blocks give more bandwidth than small ones, at fewer requests a second"]
-    assert larger == "bandwidth: 4.27× faster (4.27 to 4.27; noise ±20 %); 3000 and 47 requests a second"
+    assert larger == "our threads, bandwidth: 4.27× faster (4.27 to 5.12; noise ±20 %); 3000 requests a second and 50"
+    assert 50 * MIB / (3000 * 4 * KIB) == pytest.approx(4.27, rel=1e-3), "the ratio is that of the two counts"
     assert measured["Little's law"] == "median 1.00 of the depth"
-    assert measured["The second buffered read is faster than the first"] == "4× faster (4 to 4; noise ±5.3 %)"
+    assert measured["The second buffered read is faster than the first"] == "3.9× faster (3.8 to 4; noise ±5.3 %)"
     assert PLACEBO not in [row.way for row in result.rows(CacheRate)]
     assert result.here("IOPS with many requests outstanding over one") == 3
-    assert result.here("random reads of 4 KiB, depth 1") == 1000
+    assert result.here("random reads of 4 KiB, depth 1") == (2000 if installed else 1000), "as in the map"
     assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
-    cells = {(cell.mode, cell.block, cell.depth): cell for cell in result.rows(GridCell)}
+    cells = {(cell.mode, cell.block, cell.depth): cell for cell in experiment.grid_cells(result)}
+    assert [cell.mode for cell in result.rows(GridCell)] == ["random read"] * 4, "the rest is in the maps"
     assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(3000 / 64 * MIB / 1e6)
     compared = {(row.by, row.depth): row for row in result.rows(DepthRate)}
-    title = "Requests and bandwidth, measured by " + (FIO if installed else OURS)
+    for depth in (1, 4):
+        if installed:
+            assert cells["random read", 4 * KIB, depth].iops == compared[FIO, depth].iops, "one figure of one thing"
+    title = "Random reads, measured by " + (FIO if installed else OURS)
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
         judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]

@@ -221,19 +221,31 @@ def test_training_is_compared_per_flop_of_the_peak(monkeypatch, seconds, share, 
     batch = 2
     flops = workloads.SmallCNN.training_flops(batch)
 
-    def timed(works, *, samples, threads):
+    def timed(works, *, threads):
         times = {"product": 1 / threads, "step": seconds[threads] * flops / (0.5 * 2 * 200**3)}
-        return {name: Timing((times[name],) * samples, threads) for name in works}
+        return {name: Timing((times[name],) * 11, threads) for name in works}
 
     monkeypatch.setattr(comparisons, "interleaved", timed)
     monkeypatch.setattr(comparisons, "all_threads", lambda: 2)
-    rows = comparisons.peak_shares([CPU], 200, batch)
+    rows = comparisons.peak_shares([CPU], 200, {"cpu": batch})
     assert [row.device for row in rows] == ["cpu, 1 thread", "cpu, 2 threads"]
     assert [row.peak for row in rows] == pytest.approx([0.016, 0.032]) and [row.share for row in rows] == pytest.approx(share)
     module._claim_peak(result := Result([Table("Training", rows)]))
     assert result.claims[0].holds is holds and result.key_figures[0].here == pytest.approx(1 if holds else 2)
     module._claim_peak(alone := Result([Table("Training", rows[:1])]))
     assert not alone.claims and "no second device" in alone.notes[0]
+
+
+def test_a_run_without_peak_shares_gives_them_from_its_best_training_and_largest_product():
+    """The recorded run: an H100 and its host train the same number of images for each FLOP/s of their peaks."""
+    recorded = tensors.cpu_vs_gpu.reference()
+    host, gpu = rows = tensors.peak_shares_of(recorded)
+    if not recorded.rows(comparisons.PeakShare):
+        assert (host.peak, host.rate) == (pytest.approx(1574, abs=1), pytest.approx(10_980, abs=5)), "at batch 256, not 1024"
+        assert [row.device for row in rows] == ["cpu", "cuda:0"] and gpu.rate == pytest.approx(356_800, abs=50)
+        assert host.per_peak == pytest.approx(gpu.per_peak, rel=2e-3)
+    measured = Result([Table("Training", rows)])
+    assert tensors.peak_shares_of(measured) == rows
 
 
 def recorded_copies(rates, cache):

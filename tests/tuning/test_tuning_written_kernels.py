@@ -76,6 +76,20 @@ def test_a_store_outside_and_one_that_two_programs_make_are_stopped():
     assert fault.value.kind == "stores-outside"
 
 
+def test_a_second_load_of_an_element_is_a_fault_where_each_is_to_be_loaded_once():
+    def squared(x_start, y_start, n, shift, BLOCK: tl.constexpr):
+        lane = tl.arange(0, BLOCK)
+        first, second = tl.load(x_start + lane), tl.load(x_start + (lane + shift) % 4)
+        tl.store(y_start + lane, first * second)
+
+    y = torch.zeros(4)
+    guarded_launch(squared, (1,), torch.arange(4.0), y, 4, 0, BLOCK=4)
+    assert y.tolist() == [0, 1, 4, 9]
+    with pytest.raises(MemoryFault, match=r"program 0 loads twice at x_start \+ 0 to x_start \+ 3") as fault:
+        guarded_launch(squared, (1,), torch.arange(4.0), y, 4, 0, BLOCK=4, loads_once=True)
+    assert fault.value.kind == "loads-twice"
+
+
 def test_what_a_mask_turns_off_is_no_number_and_errors_are_the_kernels_own():
     def summed(x_start, y_start, n, shift, BLOCK: tl.constexpr):
         lane = tl.arange(0, BLOCK)

@@ -215,12 +215,6 @@ def _units(result: Result, steps: int, device: torch.device) -> dict[str, float]
         and first[ONE_EPS] < 2,
         ", ".join(f"{value:.4g}" for value in first.values()),
     )
-    result.measured(
-        "The length of Adadelta's path scales with the unit by more than half of 1024, with ε = 10⁻⁶ in both units",
-        whole[ONE_EPS] > UNIT / 2,
-        f"by {whole[ONE_EPS]:.3g}; √ε is a length, and a different one in each unit",
-        depends_on="the surface",
-    )
     for name, value in whole.items():
         result.key_figure(f"path in a unit 1024 times smaller / path: {name}", value)
     return whole

@@ -44,7 +44,7 @@ class FeatureRate(Row):
 
 def draw(result: Result):
     """Left: the effective rate of Adagrad for a feature that occurs in every step and for a rare one, median and quartiles
-    over the seeds. Both fall, that of the frequent feature further. The dotted line is the rate under gradients of size 1.
+    over the seeds. Both fall; the frequent feature's falls further. The dotted line is the rate under gradients of size 1.
     Right: the length of the first step by the size of the gradient. With ε inside the root, small gradients take far shorter
     steps."""
     figure = style.new_figure(9, 3.8)

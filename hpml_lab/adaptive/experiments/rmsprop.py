@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from matplotlib.ticker import MaxNLocator
 
 from hpml_lab import optim
 from hpml_lab.adaptive.experiments.gradient_streams import (
@@ -81,6 +82,7 @@ def draw(result: Result):
     panels["rates"].set(xlabel="step", ylabel="effective rate (step / gradient)", yscale="log", title="Gradients shrink")
     for axes in panels.values():
         axes.legend(fontsize=8)
+        axes.xaxis.set_major_locator(MaxNLocator(5))  # so that numbers of five digits do not touch
     return figure
 
 

@@ -3,21 +3,20 @@
 import torch
 
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.expect import expect_keys_and_type
-from hpml_lab.core.judge.mistake import Mistake
+from hpml_lab.core.judge.expect import expect_truths
 
 KNOWN = {
-    "constants-tracked": ("x + y", "Neither x nor y requires a gradient, so why should their sum?"),
-    "all-operands-needed": ("x + z", "One tracked operand is enough: the result depends on it."),
-    "slices-cut": ("(x + z)[0]", "Indexing is an operation like any other: its gradient goes back to the chosen element."),
-    "detach-tracks": ("z.detach()", "detach gives the same numbers without their history. That is its only purpose."),
-    "clone-cuts": ("z.clone()", "clone copies the numbers and is recorded as an operation. Which call cuts the history?"),
+    "constants-tracked": ({"x + y"}, "Neither x nor y requires a gradient, so why should their sum?"),
+    "all-operands-needed": ({"x + z"}, "One tracked operand is enough: the result depends on it."),
+    "slices-cut": ({"(x + z)[0]"}, "Indexing is an operation like any other: its gradient goes back to the chosen element."),
+    "detach-tracks": ({"z.detach()"}, "detach gives the same numbers without their history. That is its only purpose."),
+    "clone-cuts": ({"z.clone()"}, "clone copies the numbers and is recorded as an operation. Which call cuts the history?"),
     "like-inherits": (
-        "torch.zeros_like(z)",
+        {"torch.zeros_like(z)"},
         "zeros_like takes over shape, dtype and device. The zeros do not depend on z's values.",
     ),
-    "comparison-tracks": ("z > 0", "True and False do not move when z moves a little: there is nothing to differentiate."),
-    "no-grad-ignored": ("no_grad: z * 2", "Inside the block nothing is recorded, whatever the operands are."),
+    "comparison-tracks": ({"z > 0"}, "True and False do not move when z moves a little: there is nothing to differentiate."),
+    "no-grad-ignored": ({"no_grad: z * 2"}, "Inside the block nothing is recorded, whatever the operands are."),
 }
 
 
@@ -42,12 +41,4 @@ def tracked() -> dict[str, bool]:
 @exercise("which-track", notebook="02_autograd", returns={str: bool})
 def judge_which_track(answer: dict[str, bool]) -> None:
     """True for each expression whose result requires a gradient."""
-    right = tracked()
-    answer = expect_keys_and_type(answer, right, bool, "True (it is tracked) or False")
-    wrong = [expression for expression in right if answer[expression] != right[expression]]
-    if len(wrong) == len(right):
-        raise Mistake("all-reversed", "Each one is wrong. || True means that the result requires a gradient.")
-    others = f" ({len(wrong) - 1} more {'is' if len(wrong) == 2 else 'are'} wrong, too.)" if len(wrong) > 1 else ""
-    for name, (expression, hint) in KNOWN.items():
-        if expression in wrong:
-            raise Mistake(name, f"{expression}: {hint}{others}")
+    expect_truths(answer, tracked(), KNOWN, "the result requires a gradient")

@@ -133,7 +133,7 @@ def record_heads(device: torch.device) -> RecordedGraph:
 def timed_in_turns(eager: Callable[[], object], compiled: Callable[[], object], device: torch.device) -> dict[str, Timing]:
     """Both in turns. On a GPU by its own events: what Python takes for a launch counts only where the GPU waits for it."""
     gpu = device if device.type == "cuda" else None
-    return interleaved({"eager": eager, "compiled": compiled}, samples=9, placebo="eager", gpu=gpu)
+    return interleaved({"eager": eager, "compiled": compiled}, placebo="eager", gpu=gpu)
 
 
 @one_thread()  # a CPU kernel is compiled for a number of threads, and is timed on one

@@ -45,8 +45,7 @@ class SaturatedLoss(Row):
 
 def draw(result: Result):
     """Loss (left) and gradient ∂L/∂z (right) of one sample with label y = 0 against its logit z, in float32; the larger z is,
-    the more wrong is the prediction. As soon as σ(z) is rounded to 1, the formula gives infinity and no gradient, and BCELoss
-    jumps to 100 with gradient 0. BCEWithLogitsLoss stays right everywhere."""
+    the more wrong is the prediction. Look at what each loss does as soon as σ(z) is rounded to 1."""
     figure = style.new_figure(9, 3.8)
     panels = figure.subplots(1, 2)
     z = np.array(result.arrays["z"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
@@ -100,26 +101,15 @@ CASES = {
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
     RUBRIC.expect(answer, CASES, but=("mixed",), explain=_explain)
-    try:
-        got = numbers(answer(np.array([]), np.array([], int), 2, 3))
-    except Exception as error:
-        hint = f"Without any detection yours raises {type(error).__name__}; there is no score then, and so no point."
-        raise Mistake("no-detections", hint) from error
-    if got is None or got.numel():
-        raise Mistake("no-detections", "Without any detection there is no score, and so no point: an empty list.")
+    expect_function(answer, right, {"no detection at all": (np.array([]), np.array([], int), 2, 3)})
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says how many points are missing, or what is wrong with them."""
     for case, _, got, wanted in judged:
-        if isinstance(got, dict | set):
-            raise Mistake("not-rows", f"For {case} you return a {type(got).__name__}; return rows, in the order of the scores.")
         points, wanted = numbers(got), np.array(wanted)
         if points is None:
             return
-        if points.ndim != 2 or points.shape[1] != 2:
-            hint = f"For {case} your result has the shape {tuple(points.shape)}; one row has two numbers, one row each score."
-            raise Mistake("not-rows", hint)
         if len(points) != len(wanted):
             name = "points-missing" if len(points) < len(wanted) else "too-many-points"
             raise Mistake(

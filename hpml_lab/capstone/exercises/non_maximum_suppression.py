@@ -1,17 +1,15 @@
 """non-maximum-suppression: which of many overlapping candidates are kept, the largest score first."""
 
-import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import numbers
 
 Array = np.ndarray
 Near = Callable[[int, int], bool]
@@ -173,50 +171,23 @@ CASES = {
     "40 candidates": _random(0, 40, 20.0),
     "60 candidates": _random(1, 60, 15.0),
 }
-NO_CANDIDATES = _case([], 5.0)
 
 
 @exercise("non-maximum-suppression", notebook="19_capstone", takes="centers, scores, apart", returns=[int])
 def judge_non_maximum_suppression(answer: Callable) -> None:
     """Indices of the candidates that no better kept one is near to, the largest score first."""
-
-    def indices(*given: Any) -> Any:
-        kept = answer(*given)
-        found = numbers(kept)
-        if found is not None and found.dtype == torch.bool:
-            raise Mistake("mask-returned", "You return True or False for each candidate, not indices by score.")
-        if isinstance(kept, set | frozenset):
-            raise Mistake("no-order", "You return a set, which has no order; return a list, the largest score first.")
-        if isinstance(kept, list | tuple) and kept and all(isinstance(each, np.ndarray) and each.ndim for each in kept):
-            return np.array(kept)
-        return kept
-
-    RUBRIC.expect(indices, CASES, explain=_explain)
-    try:
-        got = answer(*copy.deepcopy(NO_CANDIDATES))
-    except Exception as error:
-        hint = f"Without any candidate yours raises {type(error).__name__}; nothing is kept then: an empty list."
-        raise Mistake("no-candidates", hint) from error
-    if got is None or not hasattr(got, "__len__") or len(got):
-        raise Mistake("no-candidates", f"Without any candidate nothing is kept: an empty list; yours is {got!r}.")
-    found = numbers(answer(*CASES["40 candidates"]))
-    if found is not None and found.is_floating_point():
-        raise Mistake("not-integers", "Indices are integers, so that centers[kept] works; yours have a fraction.")
+    RUBRIC.expect(answer, CASES, explain=_explain)
+    expect_function(answer, right, {"no candidates": _case([], 5.0)})
 
 
-def _explain(answer: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake of a limit for scores, or that says what is wrong with the first selection that is."""
-    _expect_all_scores(judged)
+def _explain(_: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake that says what is wrong with the first selection that is."""
     for case, (centers, scores, apart), got, wanted in judged:
-        found = numbers(got)
-        if found is None or found.ndim != 1 or found.tolist() == wanted:
+        kept = [int(i) for i in got]
+        if kept == wanted:
             continue
-        kept = found.tolist()
         if any(i not in range(len(scores)) for i in kept):
             raise Mistake("not-indices", f"For {case} your result holds {kept}: not all are indices of the candidates.")
-        kept = [int(i) for i in kept]
-        if len(set(kept)) < len(kept):
-            raise Mistake("index-twice", f"For {case} an index is in your result more than once.")
         for i, j in itertools.combinations(kept, 2):
             if (distance := length(centers[i] - centers[j])) <= apart:
                 hint = f"For {case} you keep {i} and {j}, {distance:.3g} mm from each other, with `apart` {apart:g}."
@@ -228,19 +199,3 @@ def _explain(answer: Callable, judged: list[Judged]) -> None:
         if sorted(kept) == sorted(wanted):
             raise Mistake("not-the-largest-first", f"For {case} you keep the right ones; return the largest score first.")
         raise Mistake("better-one-missing", f"For {case} you keep a candidate though a better one is near to it.")
-
-
-def _expect_all_scores(judged: list[Judged]) -> None:
-    """Raise Mistake where all selections are right but for the scores below some limit."""
-    missing, least = [], []
-    for _, (_, scores, _), got, wanted in judged:
-        found = numbers(got)
-        if found is None or found.ndim != 1 or found.tolist() != wanted[: len(found)]:
-            return
-        missing += [float(scores[i]) for i in wanted[len(found) :]]
-        least += [float(scores[i]) for i in wanted[: len(found)]]
-    if missing and least and max(missing) < min(least):
-        hint = (
-            f"Your kept candidates have scores of {min(least):g} and more, and those of {max(missing):g} and less are missing."
-        )
-        raise Mistake("small-scores-dropped", f"{hint} No score is too small: only a better one nearby suppresses.")

@@ -2,15 +2,13 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
-from hpml_lab.core.judge.same import numbers, plain
+from hpml_lab.core.judge.rubric import Judged, Rubric
+from hpml_lab.core.judge.same import plain, same
 
 Profile, Lanes, Workers = dict[str, float], dict[str, list[str]], dict[str, int]
 TOLERANCE = 1e-6
@@ -159,89 +157,48 @@ def _gains(profile: Profile, lanes: Lanes, workers: Workers) -> dict[str, float]
     return {part: speed_up(seconds(profile), seconds(profile | {part: 0.0})) for part in profile}
 
 
-def _pair(got: Any, case: str, profile: Profile, lanes: Lanes) -> tuple[str, float]:
-    """The answer as (name, number); raises the Mistake of one that is neither."""
-    got = plain(got)
-    if got is None:
-        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if isinstance(got, Mapping):
-        raise Mistake("not-a-pair", "Return two values, the part and the number: `return part, most`.")
-    if isinstance(got, str) or not isinstance(got, tuple | list | np.ndarray) or len(got) != 2:
-        raise Mistake("not-a-pair", f"For {case} yours is {got!r}. Return two values, the part and the number.")
-    part, most = (plain(value) for value in got)
-    if isinstance(most, str) and not isinstance(part, str):
-        raise Mistake("order-swapped", "Return the part first, then the number.")
-    if isinstance(part, str) and part in lanes and part not in profile:
-        raise Mistake("lane-not-part", f"{part!r} is a lane. Which of its parts is to be improved?")
-    if isinstance(part, list | tuple | set):
-        raise Mistake("several-parts", f"For {case} you return {part!r}; return one name, also if several are right.")
-    if part is None:
-        raise Mistake("no-part", f"For {case} you return no part. Where none gains more than another, each of them is right.")
-    if not isinstance(part, str) or part not in profile:
-        raise Mistake("unknown-part", f"For {case}, {part!r} is no part of the profile.")
-    number = None if isinstance(most, bool) else numbers(most)
-    if number is None or number.ndim:
-        raise Mistake("wrong-type", f"For {case} the second value should be one number; yours is {most!r}.")
-    return part, float(number)
-
-
 def _near(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=TOLERANCE)
-
-
-def _gives(function: Callable, arguments: tuple, found: tuple[str, float]) -> bool:
-    """Whether a known mistake gives this part and number."""
-    try:
-        part, most = function(*copy.deepcopy(arguments))
-    except ArithmeticError:
-        return False
-    return part == found[0] and _near(most, found[1])
 
 
 @exercise("what-next", notebook="19_capstone", takes="profile, lanes, workers", returns=(str, float))
 def judge_what_next(answer: Callable) -> None:
     """(the part whose time gains most, max over lanes of sum / workers before / the same without that part)."""
-    given, changed = {}, ""
-    for case, arguments in CASES.items():
-        handed = copy.deepcopy(arguments)
-        given[case] = _pair(answer(*handed), case, arguments[0], arguments[1])
-        changed = changed or ("" if handed == arguments else case)
-    gains = {case: _gains(*arguments) for case, arguments in CASES.items()}
-    wrong = [
-        case
-        for case, (part, most) in given.items()
-        if not _near(gains[case][part], max(gains[case].values())) or not _near(most, max(gains[case].values()))
-    ]
-    if wrong:
-        for name, (function, hint) in RUBRIC.items():
-            if all(_gives(function, CASES[case], found) for case, found in given.items()):
-                raise Mistake(name, hint)
-        if changed:
-            hint = "Your function changes the profile that it is given, and what it tries next is without the parts before."
-            raise Mistake("inputs-changed", f"For {changed}: {hint} Try each part on a copy.")
-        _explain(wrong[0], given[wrong[0]], gains[wrong[0]])
-    _special(answer, "two lanes that take equally long", BALANCED, "balanced", "Then no single part gains anything: 1.")
-    _special(answer, "a part that the other lane hides", LIMITED, "another-lane-limits", "The other lane sets the limit.")
-    _special(answer, "one part alone", ALONE, "nothing-is-left", "Without it nothing is left to do: float('inf').")
-    if changed:
-        raise Mistake("inputs-changed", f"For {changed} the result is right, but your function changed its arguments.")
+
+    def pair(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
+        part, most = map(plain, answer(profile, lanes, workers))
+        if part in lanes and part not in profile:
+            raise Mistake("lane-not-part", f"{part!r} is a lane. Which of its parts is to be improved?")
+        if part not in profile:
+            raise Mistake("unknown-part", f"{part!r} is no part of the profile.")
+        return part, float(most)
+
+    RUBRIC.expect(pair, CASES, explain=_explain)
+    _special(pair, "two lanes that take equally long", BALANCED, "balanced", "Then no single part gains anything: 1.")
+    _special(pair, "a part that the other lane hides", LIMITED, "another-lane-limits", "The other lane sets the limit.")
+    _special(pair, "one part alone", ALONE, "nothing-is-left", "Without it nothing is left to do: float('inf').")
 
 
 def _special(answer: Callable, case: str, arguments: tuple, name: str, hint: str) -> None:
     """Judge a case in which several parts may be right, or nothing is left."""
     try:
-        part, most = _pair(answer(*copy.deepcopy(arguments)), case, arguments[0], arguments[1])
-    except (ArithmeticError, ValueError) as error:
+        part, most = answer(*copy.deepcopy(arguments))
+    except ArithmeticError as error:
         raise Mistake(name, f"For {case} yours raises {type(error).__name__}. {hint}") from error
     gains = _gains(*arguments)
     if not _near(gains[part], max(gains.values())) or not _near(most, max(gains.values())):
         raise Mistake(name, f"For {case} yours is {part!r}, {most:.6g}. {hint}")
 
 
-def _explain(case: str, got: tuple[str, float], gains: dict[str, float]) -> None:
+def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says which of the two values is wrong."""
-    part, most = got
-    if not _near(gains[part], max(gains.values())):
+    case, given, (part, most), wanted = next(row for row in judged if not same(row.got, row.wanted))
+    handed, gains = copy.deepcopy(given), _gains(*given)
+    answer(*handed)
+    if handed != given:
+        hint = "Your function changes the profile that it is given, and what it tries next is without the parts before."
+        raise Mistake("inputs-changed", f"For {case}: {hint} Try each part on a copy.")
+    if part != wanted[0]:
         if _near(gains[part], 1.0):
             raise Mistake("gains-nothing", f"For {case}, without {part!r} nothing is faster. Which lane is slowest? {_LANES}")
         raise Mistake("not-the-most", f"For {case} another part than {part!r} gains more.")

@@ -104,19 +104,30 @@ def card(result: Any) -> str:
     parts.append(tables_html(result.tables))
     failing = [check for check in result.checks if not check.holds]
     parts.append(folded(counted(result.checks, "self-check"), "".join(map(claim_html, result.checks)), bool(failing)))
-    parts.append(recorded_html(result.reference()))
+    parts.append(recorded_html(result.reference(), result))
     parts += [f"<p>{prose_html(note)}</p>" for note in result.all_notes()]
     parts.append(f"<p><small>{html.escape(result.where)}</small></p>")
     return "\n".join(part for part in parts if part)
 
 
-def recorded_html(recorded: Any) -> str:
-    """The recorded run's claims, failing ones in full, its tables and its notes, behind one line; nothing without one."""
+def recorded_html(recorded: Any, here: Any = None) -> str:
+    """The recorded run's claims, failing ones in full, its tables and its notes, behind one line; nothing without one.
+
+    here  the run beside it: a table that reads as one of its own is only named, and its notes are not repeated
+    """
     if recorded is None:
         return ""
     held = f": {counted(recorded.claims)}" if recorded.claims else ""
-    notes = "".join(f"<p>{prose_html(note)}</p>" for note in recorded.notes)
-    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(recorded.tables) + notes)
+    read = [_as_read(table) for table in here.tables] if here else []
+    equal = [table.title for table in recorded.tables if table.rows and _as_read(table) in read]
+    others = [table for table in recorded.tables if table.title not in equal]
+    words = f"<p>Row by row as above: {html.escape('; '.join(equal))}.</p>" if equal else ""
+    notes = "".join(f"<p>{prose_html(note)}</p>" for note in recorded.notes if not here or note not in here.notes)
+    return folded(f"Recorded run{held}", claims_html(recorded.claims) + tables_html(others) + words + notes)
+
+
+def _as_read(table: Table) -> tuple[str, list[list[str]]]:
+    return table.title, [list(table.columns.values()), *([number(value) for value in row] for row in table.cells())]
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------

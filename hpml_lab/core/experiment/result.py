@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
+from hpml_lab.core.experiment.older import lacking, older_note
 from hpml_lab.core.experiment.result_json import UNREADABLE, read_record, result_fields, written_record
 from hpml_lab.core.show.picture import show_line, show_picture
 from hpml_lab.core.system import machine
@@ -117,7 +118,11 @@ class Result:
         """The run's notes, and whose the recorded run is, or why it is not shown."""
         reference, damage = self._recorded
         note = damage if reference is None else f"The reference is a recorded run: {reference.where}."
-        return [*self.notes, *([note] if note else [])]
+        return [*self.notes, *([note] if note else []), *older_note(self.record_lacks())]
+
+    def record_lacks(self) -> list[str]:
+        """What this run shows and the recorded one does not, because it is older than the code."""
+        return lacking(record, self) if (record := self.reference()) else []
 
     def side_by_side(self) -> list[list[Any]]:
         """[label with unit, lecture, here, recorded] of each key figure of this run or of the recorded one.
@@ -189,7 +194,8 @@ class Result:
             if label := caption.removesuffix(self.experiment.caption).strip():  # "This run, ...:"
                 show_line(label)
             show_picture(figure, caption)
-        display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
+        about = {"hpml": {"slug": self.slug, "device": self.device, "record_lacks": self.record_lacks()}}
+        display({"text/html": self.html(), "text/plain": repr(self)}, raw=True, metadata=about)
 
     def save(self, folder: Path | str) -> Path:
         """Write `<folder>/<slug>.json`, completely or not at all."""

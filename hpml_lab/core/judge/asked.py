@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import random
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -30,12 +31,14 @@ class Asked:
     later    what is asked when the judge has found nothing: what is right in its cases is tried on others
     shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
+    seed     of the properties that this check alone has, which no answer can know
     """
 
     def __init__(self, takes: tuple[str, ...], returns: Any, changes: tuple[str, ...]) -> None:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
         self.count, self.changed, self.shared = 0, "", ""
+        self.seed = random.SystemRandom().getrandbits(32)
         self.kind: Mistake | None = None
         self.later: list[Callable[[], None]] = []
         self.results: deque[Any] = deque(maxlen=3)  # of the last calls
@@ -109,6 +112,12 @@ def names_taken() -> tuple[str, ...]:
     """The names of the arguments in the running check's exercise."""
     asked = current.get()
     return () if asked is None else asked.takes
+
+
+def drawn() -> random.Random:
+    """Draws the running check's hidden properties, the same each time that they are asked for: no answer can know them."""
+    asked = current.get()
+    return random.Random(0 if asked is None else asked.seed)
 
 
 def ask_later(question: Callable[[], None]) -> None:

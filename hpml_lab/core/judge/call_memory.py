@@ -16,7 +16,7 @@ _LARGE = 10_000  # elements: what is larger is not copied for each check
 REMEMBERS = "Each call is right by itself, but what it leaves in {} is still there in the next one. Begin anew in each call."
 
 # Mistakes of judges that say more about what is kept.
-_NAMED = {"kept-between-calls", "one-ring-for-all", "shared-between-datasets"}
+_NAMED = {"one-ring-for-all", "shared-between-datasets"}
 
 
 def _size(value: Any) -> int:

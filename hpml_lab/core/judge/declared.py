@@ -9,7 +9,8 @@
                          `a`: `tensor("a")`
     array(np.float32)    an array of NumPy, in the same three forms
     int, float, bool     a number of Python, NumPy or torch that Python takes as an index, as a number, as a truth value
-    str                  a text
+    str, dict            a text; a dictionary of whatever it likes
+    Callable, Iterable, Sized   what Python's abstract classes of these names take
     [int], {str: float}  a list, or a tuple; a dictionary
     {int}                a list, a tuple, a set, an array or what else can be gone through
     (int, float)         a pair, as a tuple, a list or an array; three and more in the same way
@@ -22,7 +23,7 @@
 import numbers
 import operator
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +31,16 @@ import numpy as np
 import torch
 
 _LIBRARY = {torch.Tensor: "a torch tensor", np.ndarray: "a NumPy array"}
-_NUMBERS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+_NAMED = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a text",
+    dict: "a dictionary",
+    Callable: "a function",
+    Iterable: "an object that is gone through, with __iter__",
+    Sized: "an object that has a length, with __len__",
+}
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 _COUNTS = {2: "a pair", 3: "three values", 4: "four values"}
 
@@ -176,7 +186,7 @@ def in_words(wanted: Any, arguments: Mapping[str, Any]) -> str:
         return f"a list, each item {in_words(next(iter(wanted)), arguments)}"
     if isinstance(wanted, Mapping):
         return f"a dictionary, each value {in_words(next(iter(wanted.values())), arguments)}"
-    return "whatever you like" if wanted in (object, None) else _NUMBERS.get(wanted, f"a {wanted.__name__}")
+    return "whatever you like" if wanted in (object, None) else _NAMED.get(wanted, f"a {wanted.__name__}")
 
 
 def promise(wanted: Any) -> str:

@@ -249,23 +249,31 @@ def _alike(got: Any, mistake: Any, tolerance: float, largest: float) -> bool:
     return type(got) is type(mistake) if isinstance(got, Exception) else same(got, mistake, tolerance, largest)
 
 
-def expect_keys_and_type(
-    answer: object, keys: Iterable[str], kind: type | tuple[type, ...], description: str
-) -> dict[str, Any]:
-    """The answer with Python's own values for those of NumPy and torch.
-
-    Raises Mistake unless it is a dictionary with exactly these keys, and values of type `kind`.
-    """
+def expect_keys(answer: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The answer with Python's own values for those of NumPy and torch; Mistake unless it has exactly these keys."""
     keys = list(keys)
-    if not isinstance(answer, Mapping) or set(answer) != set(keys):
+    if set(answer) != set(keys):
         raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
-    values = {key: plain(answer[key]) for key in keys}
-    for key, value in values.items():
-        if kind is bool and type(value) is int and value in (0, 1):
-            values[key] = value = bool(value)
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-            raise Mistake("wrong-type", f"Each value is {description}; at {key!r} yours is {value!r}.")
-    return values
+    return {key: plain(answer[key]) for key in keys}
+
+
+def expect_truths(
+    answer: Mapping[str, Any], right: Mapping[str, bool], mistakes: Mapping[str, tuple[Collection[str], str]], meaning: str
+) -> None:
+    """Judge a dictionary of truth values.
+
+    mistakes  {name: (the keys that it gets wrong, hint)}
+    meaning   of True, in words
+    """
+    answer = expect_keys(answer, right)
+    wrong = [key for key in right if answer[key] != right[key]]
+    if len(wrong) == len(right):
+        raise Mistake("all-reversed", f"Each one is wrong. || True means that {meaning}.")
+    for name, (keys, hint) in mistakes.items():
+        if found := [key for key in wrong if key in keys]:
+            more = len(wrong) - len(found)
+            others = f" ({more} more {'is' if more == 1 else 'are'} wrong, too.)" if more else ""
+            raise Mistake(name, f"{found[0]}: {hint}{others}")
 
 
 # Functions of torch that differentiate; torch.func and torch.autograd.functional end in one of them.

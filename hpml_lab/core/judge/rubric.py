@@ -57,6 +57,11 @@ class Judged(NamedTuple):
     wanted: Any
 
 
+def item(index: int) -> Callable[[Function], Function]:
+    """What wraps an answer that returns several things, of which a rubric judges one."""
+    return lambda answer: lambda *given: answer(*given)[index]
+
+
 class Rubric:
     """Known mistakes as edits of `right`, a function or a class.
 
@@ -128,7 +133,7 @@ class Rubric:
         """Return if the answer agrees with `right` on all cases; else raise the Mistake that explains it.
 
         but      as for `expect_function`
-        explain  is given the answer and the judged cases where no row explains it; it may raise a Mistake of its own
+        explain  is given the answer and the judged cases that did not raise, where no row explains it; it may raise a Mistake
         """
         answer, right = self.wrap(answer), self.wrap(self.right)
         errors = {row.instead: (row.name, row.hint) for row in self.errors}
@@ -146,7 +151,7 @@ class Rubric:
                 if all(row.instead in case for case in wrong):
                     raise Mistake(row.name, row.hint) from mistake
             if explain:
-                explain(answer, judged)
+                explain(answer, [row for row in judged if not isinstance(row.got, Exception)])
             raise
 
     def expect_value(self, answer: Any, *, case: str, tolerance: float = 1e-6, reveal: bool = False) -> None:

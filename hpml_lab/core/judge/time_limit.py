@@ -12,6 +12,7 @@ from types import FrameType
 
 from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.system.imports import imports_under_way
+from hpml_lab.core.timing.laps import queued_seconds
 
 # Python calls an object back in the main thread: once, at its next chance (Py_AddPendingCall), when it asks for its truth, or
 # at every line (PyEval_SetTrace), when it deletes the frame from it. Other than sys.settrace's, this one may raise and stays.
@@ -41,6 +42,7 @@ class TimeLimitReached(BaseException):
 def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[bool]:
     """Raise TimeLimitReached in a `with` block that computes too long, or waits too long (None: it may wait).
 
+    What counts as waiting is not the time in which other programs had the cores, where the system tells it.
     Threads that the block starts count, and are ended as well. A block that catches the limit has time for its `finally`; then
     it is raised at every line of the student's code, and once more at the end of the block. A module that the block imports may
     compute ten times as long: half imported, it would be of no use to this process any more. Limits may be nested. It needs the
@@ -88,15 +90,16 @@ class _Limit:
         self.earliest = cpu_seconds if wall_seconds is None else min(cpu_seconds, wall_seconds)
         # Between two times that it is raised: `finally` blocks of the first time may run meanwhile.
         self.interval = max(0.05, self.earliest / 10)
-        self.main, self.known = threading.get_ident(), set(threading.enumerate())
-        self.clock, self.imports = _cpu_clock(threading.get_native_id()), imports_under_way(self.block)
+        self.main, self.native_id, self.known = threading.get_ident(), threading.get_native_id(), set(threading.enumerate())
+        self.clock, self.imports = _cpu_clock(self.native_id), imports_under_way(self.block)
         self.computed, self.imported, self.importing, self.late = 0.0, 0.0, False, False
         self.running = threading.Lock()
         self.watcher = threading.Thread(target=self.watch, name="time limit", daemon=True)
 
     def start(self) -> bool:
         """Whether there is a limit: there is none where no thread can be started."""
-        self.begun, self.cpu_begun, self.asked_at = time.monotonic(), self.clock(), -math.inf
+        self.begun = time.monotonic() - queued_seconds(self.native_id)
+        self.cpu_begun, self.asked_at = self.clock(), -math.inf
         self.running.acquire()
         with contextlib.suppress(RuntimeError):
             self.watcher.start()
@@ -140,7 +143,8 @@ class _Limit:
         before, self.importing = self.importing, imports_under_way(frame) > self.imports
         self.imported += (self.computed - looked) * (before or self.importing)  # an import may have ended just now
         computes = self.computed - self.imported >= self.cpu_seconds or self.imported >= 10 * self.cpu_seconds
-        self.late = not computes and self.wall_seconds is not None and now - self.begun >= self.wall_seconds
+        waits_from = self.begun + queued_seconds(self.native_id)
+        self.late = not computes and self.wall_seconds is not None and now - waits_from >= self.wall_seconds
         if not (computes or self.late) or now - self.asked_at < self.interval:
             return False
         self.asked, self.asked_at = self.asked + 1, now

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.laps import Lap, seconds_by_one_clock
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 
 CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
@@ -42,9 +43,10 @@ class Change:
 class Rung:
     """One rung: the change that led here (None at the bottom), the profile, and what the change gained.
 
-    profile  {part: seconds of one unit of work}
-    seconds  of one unit of work
-    gain     the speed-up over the rung below, timed in turns; None at the bottom
+    profile    {part: seconds of one unit of work}
+    seconds    of one unit of work
+    gain       the speed-up over the rung below, timed in turns; None at the bottom
+    part_gain  that of the part which the change attacks, in the same turns; None where it was not timed alone
     """
 
     change: Any
@@ -52,6 +54,7 @@ class Rung:
     profile: dict[str, float]
     seconds: float
     gain: SpeedUp | None = None
+    part_gain: SpeedUp | None = None
 
     @property
     def largest(self) -> str:
@@ -69,12 +72,19 @@ class Rung:
 
     @property
     def kept(self) -> bool:
-        """Whether the change stays: right first, and faster beyond noise second."""
-        return self.gain is None or (self.same and self.gain.faster)
+        """Whether the change stays: right first, and faster beyond noise second.
+
+        The whole or the part that the change attacks: a small part can become many times as fast, and the whole not by more
+        than its noise. A part's gain does not count where the whole becomes slower.
+        """
+        if self.gain is None:
+            return True
+        part = self.part_gain is not None and self.part_gain.faster and not self.gain.slower
+        return self.same and (self.gain.faster or part)
 
 
 class Ladder(ABC):
-    """Climbs: profile, take the largest part's next change, assess; a change that is wrong or no faster is taken back.
+    """Climbs: profile, take the largest part's next change, assess; a change that is wrong or gains nothing is taken back.
 
     changes  those that mean something on this device
     notes    why a change was not tried
@@ -138,7 +148,7 @@ def next_change(profile: dict[str, float], left: Sequence[Any], switches: Any) -
 
 
 def in_turns(
-    before: Callable[[], Sample], *after: Callable[[], Sample], turns: int, seconds: Callable[[Sample], float]
+    before: Callable[[], Sample], *after: Callable[[], Sample], turns: int, seconds: Callable[[Sample], float | Lap]
 ) -> tuple[list[Sample], ...]:
     """Samples of a program and of one or several others in turns, A B A B … A or A B C A B C … A, with at most so many of B.
 
@@ -156,6 +166,9 @@ def in_turns(
             return a, *others
 
 
-def gain_in_turns(before: Sequence[float], after: Sequence[float]) -> SpeedUp:
-    """The speed-up in samples A B A B … A: each A is the placebo of the one before."""
+def gain_in_turns(before: Sequence[float] | Sequence[Lap], after: Sequence[float] | Sequence[Lap]) -> SpeedUp:
+    """The speed-up in samples A B A B … A, seconds or laps: each A is the placebo of the one before."""
+    if isinstance(before[0], Lap):
+        seconds, _ = seconds_by_one_clock({"before": before, "after": after})
+        before, after = seconds["before"], seconds["after"]
     return speed_up_of(before[:-1], after, before[1:])

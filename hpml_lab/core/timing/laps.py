@@ -6,6 +6,7 @@ waited for other threads or a device. Only where nothing is left does the proces
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
@@ -15,8 +16,8 @@ import torch
 
 COMPUTES = 0.95  # of the wall's time on a core or in the queue for one: the thread computes
 HELD_UP = 1.2  # times as long on the wall clock: said, because then others had the cores
-QUEUE = "/proc/thread-self/schedstat"  # Linux: nanoseconds on a core, nanoseconds in the queue for one, times it got one
-HAS_QUEUE = os.path.exists(QUEUE)
+QUEUE = "/proc/self/task/{}/schedstat"  # Linux: nanoseconds on a core, nanoseconds in the queue for one, times it got one
+HAS_QUEUE = os.path.exists(QUEUE.format(threading.get_native_id()))
 
 
 class Lap(NamedTuple):
@@ -52,13 +53,17 @@ def lap(work: Callable[[], float]) -> Lap:
     """
     if not HAS_QUEUE or torch.cuda.is_initialized():
         return Lap(work())
-    queued, cpu = _queued(), time.thread_time()
+    thread = threading.get_native_id()
+    queued, cpu = queued_seconds(thread), time.thread_time()
     wall = work()
-    return Lap(wall, time.thread_time() - cpu, _queued() - queued)
+    return Lap(wall, time.thread_time() - cpu, queued_seconds(thread) - queued)
 
 
-def _queued() -> float:
-    with open(QUEUE, encoding="ascii") as file:
+def queued_seconds(thread: int) -> float:
+    """How long a thread of this process, by its native id, was ready to run while others had the cores; 0 if nobody knows."""
+    if not HAS_QUEUE:
+        return 0.0
+    with open(QUEUE.format(thread), encoding="ascii") as file:
         return int(file.read().split()[1]) / 1e9
 
 

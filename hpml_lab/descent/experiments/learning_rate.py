@@ -80,7 +80,7 @@ def draw(result: Result):
 @picture
 def schedules_under_noise(result: Result):
     """Left: four schedules of the learning rate. Right: the loss in the noisy valley under each, median and quartiles over
-    seeds. The constant rate stays at one level; every schedule that lowers the rate ends below it."""
+    seeds. Compare the levels at which the curves end."""
     figure = style.new_figure(9, 3.6)
     rates, losses = figure.subplots(1, 2)
     for index, (name, curve) in enumerate(result.arrays["schedules"].items()):

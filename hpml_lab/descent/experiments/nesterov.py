@@ -192,7 +192,7 @@ def nesterov(params: Params) -> Result:
     result.claim(
         "Once the rate drops by 10 the two forms separate",
         before_drop < 1e-12 and after_drop > 1e-3,
-        f"difference {after_drop:.1e}",
+        f"by {after_drop:.1e} of the largest coordinate",
     )
     result.claim(
         "Theorem 2.1 of Sutskever et al.: on an eigendirection Nesterov is classical momentum with γ (1 − α λ)",

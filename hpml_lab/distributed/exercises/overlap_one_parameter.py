@@ -81,7 +81,7 @@ class PlayedRanks:
         return start
 
 
-@exercise("overlap-one-parameter", notebook="13_distributed", takes="parameter, all_reduce, ranks", returns=object)
+@exercise("overlap-one-parameter", notebook="13_distributed", takes="parameter, all_reduce, ranks", returns=Callable)
 def judge_overlap_one_parameter(answer: Callable) -> None:
     """Three steps on 2 and on 3 ranks, with the gradient cleared in two ways; then two parameters at once."""
     for ranks in (2, 3):
@@ -101,11 +101,6 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
         [nn.Parameter(torch.tensor([1e-3, 2.0, 3.0], dtype=torch.float64)) for _ in range(parameters)] for _ in range(ranks)
     ]
     finishes = [[answer(each, played.all_reduce(rank), ranks) for each in own] for rank, own in enumerate(copies)]
-    for finish in (finish for own in finishes for finish in own):
-        if finish is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the function finish.")
-        if not callable(finish):
-            raise Mistake("no-finish", f"Return a function that is called after each backward pass; yours is {shown(finish)}.")
     for step, cleared in enumerate(CLEARED):
         case = f"in step {step} with {ranks} ranks, steps counted from 0 (gradient before it: {cleared})"
         for calls in played.calls:
@@ -124,7 +119,7 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
         played.phase = FINISH
         before = [[each.detach().clone() for each in own] for own in copies]
         for own in finishes:
-            for finish in reversed(own):
+            for finish in own[:: (-1) ** step]:
                 finish()
         if any(not torch.equal(a, b) for own, kept in zip(copies, before, strict=True) for a, b in zip(own, kept, strict=True)):
             raise Mistake(
@@ -199,8 +194,6 @@ def check_result(played: PlayedRanks, copies: list[list[nn.Parameter]], local: l
 def compare(grad: torch.Tensor | None, mean: torch.Tensor, own: torch.Tensor, ranks: int, case: str) -> None:
     if grad is None:
         raise Mistake("gradient-lost", f"parameter.grad is None {case}, after finish().")
-    if grad.dtype != mean.dtype:
-        raise Mistake("other-type", f"The parameter is {str(mean.dtype)[6:]}, and its gradient {str(grad.dtype)[6:]} {case}.")
     if grad.shape == mean.shape and torch.allclose(grad, mean):
         if torch.allclose(grad, mean, rtol=1e-12, atol=0):
             return

@@ -4,13 +4,10 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
-from hpml_lab.core.judge.same import plain
+from hpml_lab.core.judge.rubric import Judged, Rubric
 
 TRIES = 1 << 30  # a search that has found nothing below one half after so many ends without an answer
 
@@ -97,36 +94,14 @@ whole answer
 @exercise("ranks-at-half", notebook="13_distributed", takes="compute, nbytes, latency, bandwidth", returns=int)
 def judge_ranks_at_half(answer: Callable) -> None:
     """The first N with compute / (N · (compute / N + ring(N))) < 1/2."""
-    found = []
-
-    def noted(*given: float) -> Any:
-        found.append(None)  # stays where the answer raises
-        found[-1] = plain(answer(*given))
-        return found[-1]
-
-    try:
-        expect_function(noted, ranks_at_half, CASES)
-        return
-    except Mistake as mistake:
-        wrong = mistake
-    if len(set(map(str, found))) > 1 or found[0] == 101:  # one number for all would look like many mistakes
-        try:
-            expect_function(answer, ranks_at_half, CASES, mistakes=RUBRIC)
-        except Mistake as mistake:
-            wrong = mistake
-    if wrong.name == "wrong-value":
-        _explain(found)
-    raise wrong
+    RUBRIC.expect(answer, CASES, explain=_explain)
 
 
-def _explain(found: list[Any]) -> None:
+def _explain(_: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says what the efficiency is at the number of ranks that was found."""
-    for (case, (compute, *link)), n in zip(CASES.items(), found, strict=True):
-        right = ranks_at_half(compute, *link)
-        if n == right or not isinstance(n, int | float) or n < 1:
+    for case, (compute, *link), n, right in judged:
+        if n == right or n < 1:
             continue
-        if n != int(n):
-            raise Mistake("not-a-whole-number", f"For {case} yours is {n:g}: ranks are whole.")
         at, before = (_efficiency(k, compute, _ring(k, *link)) for k in (n, max(n - 1, 1)))
         if n > right:
             hint = f"With {n - 1:g} ranks the efficiency is {before:.4g} already, below one half: {n:g} is not the smallest."

@@ -1,14 +1,13 @@
 """variance-over-ranks: the variance of all ranks' values, from each rank's count, mean and variance."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Judged, Rubric
+from hpml_lab.core.judge.rubric import Judged, Rubric, item
 from hpml_lab.core.judge.same import same, shown
 
 NOTEBOOK = "13_distributed"
@@ -47,14 +46,6 @@ def merged(weight: Callable[[float, float], float]) -> Callable[..., Pair]:
     return answer
 
 
-def first(answer: Callable) -> Callable:
-    return lambda *given: None if (pair := answer(*given)) is None else pair[0]
-
-
-def second(answer: Callable) -> Callable:
-    return lambda *given: None if (pair := answer(*given)) is None else pair[1]
-
-
 _SHAPE = """
 error
     weights-do-not-broadcast :: must match the size of tensor :: counts has one number for each
@@ -88,8 +79,6 @@ m2 = within + between
         values it does not double.
     pooled :: m2 = n * ((weights - 1) * variances).sum(0) / (n - len(counts)) :: The pooled variance of statistics assumes
         that all groups have the same mean. Here the means differ, and that counts.
-    largest :: m2 = n * variances.max(0).values :: This is the largest of the variances: all values together may vary even
-        more.
     standard-deviation :: m2 = n * ((within + between) / n).sqrt() :: These are standard deviations; return variances, without
         the square root.
     not-divided :: m2 = n * (within + between) :: This is M2, the sum of the squared distances. Divide it by n, and by n − 1.
@@ -98,14 +87,10 @@ m2 = within + between
     channels-mixed :: m2 = (within + between).mean() :: $CHANNELS
     one-channel-only :: m2 = (within + between)[0] :: This is the variance of channel 0. Return one for each channel, the
         columns.
-    mean-first :: m2 = n * mean :: Your first is the mean of all values. Both that are asked for are variances.
-    whole-numbers :: m2 = n * ((within + between) / n).floor() :: // leaves whole numbers: divide with /.
 (means - mean).square()
     mean-of-means :: (means - means.mean(0)).square() :: Measure from the mean of all values, which weights each rank by its
         count; the mean of the ranks' means does not.
     mean-of-one-rank :: (means - means[0]).square() :: You measure from the mean of rank 0. The mean of all values is another.
-    mean-rounded :: (means - mean.floor()).square() :: Your mean of all values is a whole number: // rounds down, divide with
-        /.
     not-squared :: (means - mean).abs() :: The distances between the means count squared.
 weights * variances
     unbiased-within :: (weights - 1) * variances :: The ranks' variances divide by their n, so that n · variance is a rank's sum
@@ -120,7 +105,7 @@ whole answer
     wrong-weight-in-the-merge :: merged(lambda a, b: 1.0) :: $MERGE
 """
     + _SHAPE,
-    wrap=first,
+    wrap=item(0),
     CHANNELS="Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels.",
     MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
     "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
@@ -146,10 +131,9 @@ m2 / (n - 1)
     divided-again :: m2 / n / (n - 1) :: $FIRST You divide it by n − 1, but it has been divided by n already. How
         do the two divisors differ?
     not-divided :: m2 :: $FIRST The second is M2, the sum of the squared distances: divide it by n − 1.
-    whole-numbers :: (m2 / (n - 1)).floor() :: $FIRST // leaves whole numbers: divide with /.
 """
     + _SHAPE,
-    wrap=second,
+    wrap=item(1),
     FIRST="The first is right.",
     ONCE="Correct once, at the end, with the number of values on all ranks.",
 )
@@ -200,12 +184,7 @@ def judge_variance_over_ranks(answer: Callable) -> None:
 
     def checked(*given: torch.Tensor) -> object:
         got = answer(*given)
-        if isinstance(got, Mapping):
-            raise Mistake("a-dictionary", "Return the two as a pair, without names: return a, b.")
-        if got is not None and (not isinstance(got, tuple | list | torch.Tensor | np.ndarray) or len(got) != 2):
-            hint = "Return two things: the variance that divides by n, and the one that divides by n − 1."
-            raise Mistake("returns-one", hint)
-        if got is not None and same(got, right(*given)[::-1]) and not same(got, right(*given)):
+        if same(got, right(*given)[::-1]) and not same(got, right(*given)):
             raise Mistake("swapped", "Both are right, in the wrong order: first the one that normalizes.")
         return got
 

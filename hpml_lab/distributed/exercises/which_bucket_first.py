@@ -1,9 +1,7 @@
 """which-bucket-first: which parameters share a bucket, and in which order the buckets leave."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import accumulate
-from numbers import Integral
-from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
@@ -83,53 +81,42 @@ whole answer
 
 def _explain(_: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that names the first rule that the buckets break."""
-    for case, given, found, _ in judged:
-        _explain_case(found, *given, case)
-
-
-def _explain_case(found: Any, sizes: list[int], cap: float, case: str) -> None:
-    if not isinstance(found, list) or not all(isinstance(bucket, list) for bucket in found):
-        raise Mistake("not-lists", f"For {case}, return a list of lists of numbers; yours is {shown(found)}.")
-    numbers = [number for bucket in found for number in bucket]
-    every = list(reversed(range(len(sizes))))
-    if strange := [number for number in numbers if number not in every]:
-        hint = f"For {case} the parameters are numbered from 0 to {len(sizes) - 1}; you list {shown(strange[0])}."
-        raise Mistake("no-such-parameter", hint)
-    if missing := [number for number in every if number not in numbers]:
-        raise Mistake("parameters-missing", f"For {case}, parameter {missing[0]} is in no bucket: {shown(found)}.")
-    if len(numbers) > len(every):
-        raise Mistake("listed-twice", f"For {case} a parameter is in two buckets: {shown(found)}.")
-    if numbers != every:
-        hint = f"For {case} the gradients become ready in the order {shown(every)}; you list {shown(numbers)}."
-        raise Mistake("wrong-order", hint)
-    for place, bucket in enumerate(found):
-        held = list(accumulate(sizes[number] for number in bucket))
-        if held[-1] < cap and place < len(found) - 1:
-            hint = f"For {case} you close bucket {bucket} although it holds {held[-1]}. Is the sum right when a new one begins?"
-            raise Mistake("closed-too-early", hint)
-        if any(sum_ >= cap for sum_ in held[:-1]):
-            full = next(i for i, sum_ in enumerate(held) if sum_ >= cap)
-            hint = (
-                f"For {case}, bucket {bucket} holds {held[full]} after {bucket[full]} and is closed there; you fill it further."
-            )
-            raise Mistake("closed-too-late", hint)
+    for case, (sizes, cap), found, _ in judged:
+        numbers = [number for bucket in found for number in bucket]
+        every = list(reversed(range(len(sizes))))
+        if strange := [number for number in numbers if number not in every]:
+            hint = f"For {case} the parameters are numbered from 0 to {len(sizes) - 1}; you list {shown(strange[0])}."
+            raise Mistake("no-such-parameter", hint)
+        if missing := [number for number in every if number not in numbers]:
+            raise Mistake("parameters-missing", f"For {case}, parameter {missing[0]} is in no bucket: {shown(found)}.")
+        if len(numbers) > len(every):
+            raise Mistake("listed-twice", f"For {case} a parameter is in two buckets: {shown(found)}.")
+        if numbers != every:
+            hint = f"For {case} the gradients become ready in the order {shown(every)}; you list {shown(numbers)}."
+            raise Mistake("wrong-order", hint)
+        for place, bucket in enumerate(found):
+            held = list(accumulate(sizes[number] for number in bucket))
+            if held[-1] < cap and place < len(found) - 1:
+                hint = f"For {case} you close bucket {bucket} although it holds {held[-1]}. Is the sum 0 for each new one?"
+                raise Mistake("closed-too-early", hint)
+            if any(sum_ >= cap for sum_ in held[:-1]):
+                full = next(i for i, sum_ in enumerate(held) if sum_ >= cap)
+                hint = f"For {case}, bucket {bucket} holds {held[full]} after {bucket[full]} and is closed there"
+                raise Mistake("closed-too-late", f"{hint}; you fill it further.")
 
 
 @exercise("which-bucket-first", notebook="13_distributed", takes="sizes, cap", returns=[{int}])
 def judge_which_bucket_first(answer: Callable) -> None:
     """From the last parameter to the first, closed as soon as a bucket holds at least the cap."""
 
-    def given(sizes: list[int], cap: float) -> Any:
-        found = answer(sizes, cap)
-        if not isinstance(found, Iterable) or isinstance(found, str | dict):
-            return found
-        found = [bucket if isinstance(plain(bucket), Integral) else list(bucket) for bucket in found]
-        if any(bucket == [] for bucket in found):
+    def given(sizes: list[int], cap: float) -> Buckets:
+        found = [[plain(number) for number in bucket] for bucket in answer(sizes, cap)]
+        if [] in found:
             raise Mistake(
                 "empty-bucket",
                 f"Your list has an empty bucket, for sizes {shown(sizes)} and a cap of {cap}. (A list that is cleared "
                 "after it was appended is empty in the result, too.)",
             )
-        return [int(plain(b)) if not isinstance(b, list) else [plain(number) for number in b] for b in found]
+        return found
 
     RUBRIC.expect(given, CASES, explain=_explain)

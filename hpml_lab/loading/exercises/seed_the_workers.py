@@ -13,45 +13,44 @@ from unittest import mock
 import numpy as np
 import torch
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.loading.lessons.sampling import BIG, Draws
 
-NOTEBOOK = "08_loading"
-
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
 
-@exercise("seed-the-workers", notebook=NOTEBOOK, takes="worker_id", returns=None)
+@exercise("seed-the-workers", notebook="08_loading", takes="worker_id", returns=None)
 def judge_seed_the_workers(answer: Callable) -> None:
     """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
     first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
     alike = first + 2**16 * 5**6  # the same last six digits and the same last two bytes, but not the same 32 bits
-    bases = (first, 0x0FED_CBA9_8765_4321, alike)
+    bases = (first, 2**62 + drawn().getrandbits(61), alike)
     kept = _kept(answer)
     with _jumping_clocks():
-        drawn = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
-        again = {key: _worker(answer, bases[key[0]], key[1]) for key in drawn}
-    if not any(touched for touched, _ in drawn.values()):
+        seen = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
+        again = {key: _worker(answer, bases[key[0]], key[1]) for key in seen}
+    if not any(touched for touched, _ in seen.values()):
         raise Mistake(
             "the-datasets-generator-untouched",
             "Every worker still draws what the Dataset's own generator was made with. || A seed for np.random or torch does "
             "not reach that generator: the worker's copy of the Dataset is get_worker_info().dataset.",
         )
-    if again != drawn and _kept(answer) != kept:
+    if again != seen and _kept(answer) != kept:
         raise Mistake(
             "counts-its-calls",
             "Your function keeps something from call to call, and its seed depends on it. || In each epoch a new worker "
             "starts with a new copy of the function: a count begins anew. What does differ in each epoch is in "
             "get_worker_info().",
         )
-    if again != drawn:
+    if again != seen:
         raise Mistake(
             "depends-on-time",
             "With the same base seed the numbers must be the same the second time: a seed from a clock, a process id or the "
             "system's entropy repeats no run.",
         )
-    draws = {key: numbers for key, (_, numbers) in drawn.items()}
+    draws = {key: numbers for key, (_, numbers) in seen.items()}
     if all(numbers == draws[0, 0] for numbers in draws.values()):
         raise Mistake("one-seed-for-all", "A seed that is a constant gives all workers the same numbers, in each epoch.")
     for epoch, (one, other) in itertools.product(range(3), itertools.combinations(range(3), 2)):

@@ -13,7 +13,7 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import sleep_until
-from hpml_lab.core.timing.clock import event_seconds, interleaved
+from hpml_lab.core.timing.clock import SAMPLES, event_seconds, interleaved
 from hpml_lab.core.timing.counting import profiled, trace_events
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.timing.timeline import Span, gantt, overlap
@@ -27,8 +27,8 @@ COLORS = {"copy": style.SKY, "compute": style.ORANGE}
 DRAWN = 8  # copies and steps
 BUFFERS = 3  # of pinned memory
 COLUMNS = 512  # of a batch as a matrix: one product of it takes a part of the time of its copy
-QUICK = dict(batches=12, megabytes=32, seconds=0.01, rounds=5)
-FULL = dict(batches=24, megabytes=154, seconds=0.02, rounds=9)  # 256 images of 3 × 224 × 224 float32
+QUICK = dict(batches=12, megabytes=32, seconds=0.01, rounds=SAMPLES)
+FULL = dict(batches=24, megabytes=154, seconds=0.02, rounds=SAMPLES)  # 256 images of 3 × 224 × 224 float32
 
 
 @dataclass

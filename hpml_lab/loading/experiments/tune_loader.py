@@ -20,6 +20,7 @@ from hpml_lab.loading.tools.tuner import tune
 NOTEBOOK = "08_loading"
 BATCH, EPOCHS = 8, 5
 DEADLINE_SECONDS = 60.0  # for a batch
+# Each setting takes a whole training, with the start of its workers: fewer rounds than a shorter sample has.
 QUICK = dict(samples=128, wait=0.001, workers=(2, 4), ahead=(2,), rounds=5)
 FULL = dict(samples=1024, wait=0.01, workers=(1, 2, 4, 8, 16), ahead=(2, 4), rounds=7)
 

@@ -12,6 +12,8 @@ from hpml_lab.loading.tools.trials import LoaderTrial, Trials, median_trial
 
 GAIN = 0.05  # a setting has to be so much better than a simpler one, or the simpler one stays
 HIDDEN = 0.10  # a loop that takes so much longer than its steps alone has its loading hidden
+HIDDEN_NOW = "the loading is hidden behind the steps"
+NEXT_TO_NOTHING = f"loading makes the steps less than {HIDDEN:.0%} longer"  # in turn with them, so nothing is hidden
 ROUNDS = 5  # trials of the best, of the setting that it replaced and of the default, in turns
 
 
@@ -72,7 +74,7 @@ class Search:
         while rungs:
             workers = rungs.popleft()
             if self.best[-1].steady <= alone * (1 + HIDDEN):
-                self.reason = "the loading is hidden behind the steps"
+                self.reason = HIDDEN_NOW if self.best[-1].workers else NEXT_TO_NOTHING
                 break
             if run.over:
                 self.reason = "the budget is spent"

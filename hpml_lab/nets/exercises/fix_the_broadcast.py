@@ -63,6 +63,7 @@ def judge_fix_the_broadcast(answer: Callable) -> None:
     cases = {
         "output (4, 1) and target (4,)": (output.clone().requires_grad_(), target),
         "a last batch of one sample, output (1, 1) and target (1,)": (torch.tensor([[3.0]]), torch.tensor([1.0])),
+        "outputs and targets near 4096, half a unit apart": (4096 + output / 2, 4096 + target / 2),
         "output (7, 1) and target (7,)": (torch.linspace(-1, 1, 7)[:, None], torch.tensor([0.0, 3, 1, 0, 2, 2, 5])),
     }
     RUBRIC.expect(answer, cases)

@@ -8,10 +8,8 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
 
-NOTEBOOK = "03_nets"
 
-
-@exercise("sgd-step", notebook=NOTEBOOK, takes="parameters, lr", returns=None, changes="parameters")
+@exercise("sgd-step", notebook="03_nets", takes="parameters, lr", returns=None, changes="parameters")
 def judge_sgd_step(answer: Callable) -> None:
     start = [torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5]), torch.tensor([[0.5, 2.0], [-1.0, 0.0]])]
     slopes = [torch.tensor([4.0, 0.5, -2.0]), torch.tensor([3.0]), torch.tensor([[1.0, 0.0], [0.3, -7.0]])]

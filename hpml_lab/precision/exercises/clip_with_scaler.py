@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.steps import Steps
@@ -51,7 +52,9 @@ def judge_clip_with_scaler(answer: Callable) -> None:
         model.bias.zero_()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for x_size, y_size, max_norm in BATCHES:
+    draw = drawn()
+    batches = (*BATCHES, *((draw.uniform(0.5, 2), draw.uniform(2, 9), draw.uniform(0.2, 3)) for _ in range(3)))
+    for x_size, y_size, max_norm in batches:
         x, y = x_size * X, torch.full((2, 1), y_size)
         gradients = torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters()))
         true = torch.cat([gradient.flatten() for gradient in gradients])

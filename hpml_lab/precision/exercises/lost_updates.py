@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from hpml_lab.core.judge.exercises import exercise
@@ -33,24 +32,6 @@ def right(weight: float, update: float, dtype: torch.dtype) -> bool:
     limit = spacing / 2
     tie_is_lost = weight / spacing % 2 == 0
     return update < limit or update == limit and tie_is_lost
-
-
-def truth_value(answer: Rule) -> Rule:
-    """The answer, which has to return one truth value, of Python, NumPy or torch."""
-
-    def checked(weight: float, update: float, dtype: torch.dtype) -> bool:
-        value = answer(weight, update, dtype)
-        if value is None:
-            raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-        if isinstance(value, torch.Tensor | np.ndarray):
-            known = value.dtype in (torch.bool, np.dtype(bool)) and math.prod(value.shape) == 1
-        else:
-            known = isinstance(value, bool | np.bool_) or isinstance(value, int | np.integer) and value in (0, 1)
-        if not known:
-            raise Mistake("not-a-truth-value", "Return True or False.")
-        return bool(value)
-
-    return checked
 
 
 RUBRIC = Rubric(
@@ -82,7 +63,6 @@ whole answer
     dtype-ignored :: lambda weight, update, dtype: right(weight, update, torch.float16) :: $FORMAT
     dtype-ignored :: lambda weight, update, dtype: right(weight, update, torch.bfloat16) :: $FORMAT
 """,
-    wrap=truth_value,
     DOWN="Between two powers of two the smaller one decides the spacing: round log2 down.",
     GROWS="The spacing is constant from one power of two to the next; yours grows with the weight.",
     SAME="Your answer is the same for every weight and update, the smallest and the largest.",

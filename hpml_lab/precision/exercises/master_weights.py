@@ -1,7 +1,6 @@
 """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -18,31 +17,6 @@ STEEPNESS, STEPS, RATES = torch.tensor([1.0, 2.0**-12, 1.0]), 8, (0.01, 0.004)
 Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
-def pair(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a step returned, as tensors; raises the Mistake of anything that is not a master and its copy."""
-    if given is None:
-        raise Mistake("returns-nothing", "Your function returns None: end it with `return master, short`.")
-    if not (isinstance(given, tuple | list) and len(given) == 2):
-        raise Mistake("not-two-values", "Return two tensors: the fp32 master and its fp16 copy.")
-    try:
-        master, short = (torch.as_tensor(value) for value in given)
-    except (TypeError, ValueError, RuntimeError):
-        raise Mistake("not-two-tensors", "Return two tensors: the fp32 master and its fp16 copy.") from None
-    if master.shape != START.shape or short.shape != START.shape:
-        raise Mistake("not-two-tensors", f"Both tensors keep the shape of the weights, {tuple(START.shape)}.")
-    if (master.dtype, short.dtype) == (torch.float16, torch.float32):
-        raise Mistake("swapped", "The order is master, copy: the fp16 copy comes second.")
-    if master.dtype == torch.float16:
-        raise Mistake("master-in-fp16", "The master that is returned stays in float32; only its copy is torch.float16.")
-    if master.dtype != torch.float32:
-        raise Mistake("master-not-fp32", f"The master that you return is {master.dtype}; it stays in float32.")
-    if short.dtype != torch.float16:
-        raise Mistake("copy-not-fp16", f"The copy that you return is {short.dtype}; the network's weights are float16.")
-    if not torch.allclose(short, master.half(), rtol=0, atol=0, equal_nan=True):
-        raise Mistake("stale-copy", "The copy that is returned is that of the new master: make it after the update.")
-    return master, short
-
-
 def distances(step: Step, lr: float) -> torch.Tensor:
     """How far eight steps move each weight of the master copy."""
     master, seen = START.clone(), []
@@ -52,7 +26,9 @@ def distances(step: Step, lr: float) -> torch.Tensor:
         return (STEEPNESS * (short.float() - TARGET)).half()
 
     for _ in range(STEPS):
-        master, _ = pair(step(master, gradient_of, lr))
+        master, short = step(master, gradient_of, lr)
+        if not torch.allclose(short, master.half(), rtol=0, atol=0, equal_nan=True):
+            raise Mistake("stale-copy", "The copy that is returned is that of the new master: make it after the update.")
     if set(seen) - {torch.float16}:
         raise Mistake("gradient-at-the-master", "The network computes with the fp16 copy: pass that to gradient_of.")
     return START - master.detach()

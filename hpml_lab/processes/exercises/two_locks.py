@@ -142,11 +142,7 @@ def _judge_transfer(answer: Callable) -> None:
         )
     bare = {name: account.bare for name, account in accounts.items() if account.bare}
     if len(bare) == 2 or (bare and set(record.taken) == {"ann", "bob"}):
-        raise Mistake(
-            "lost-update",
-            "A balance is read and written only while its lock is held: between the two another thread can change it, and "
-            "its change is lost.",
-        )
+        raise Mistake("lost-update", LOST)
     if bare:
         raise Mistake("one-lock-only", f"The account {next(iter(bare))} is changed while its lock is not held.")
     again = [name for name in accounts if record.taken.count(name) > 1]
@@ -180,17 +176,13 @@ def _judge_transfer(answer: Callable) -> None:
     _, accounts = _accounts()
     try:
         refused = _refused(answer, accounts, "ann", "bob", 500)
-    except Mistake:
-        raise
     except Exception as error:
-        hint = f"500 of 100 cannot be moved: raise ValueError. Yours raises {type(error).__name__} ({error})."
-        raise Mistake("another-error", hint) from error
+        error.add_note("500 of 100, which cannot be moved and should raise ValueError")
+        raise
     _nothing_held(accounts, "after a transfer that was refused")
     if not refused:
         left = accounts["ann"]._balance
-        hint = (
-            f"500 of 100 cannot be moved, but your transfer ends without ValueError and leaves {left}: raise it under the lock."
-        )
+        hint = f"500 of 100 cannot be moved, but your transfer leaves {left} and no ValueError: raise it under the lock."
         raise Mistake("overdrawn", hint)
     if [account._balance for account in accounts.values()] != [100, 100]:
         raise Mistake(
@@ -199,10 +191,7 @@ def _judge_transfer(answer: Callable) -> None:
             "is changed.",
         )
     if any(account.bare for account in accounts.values()):
-        raise Mistake(
-            "lost-update",
-            "The balance is checked while its lock is held: before that, it may still change until the money is moved.",
-        )
+        raise Mistake("lost-update", LOST)
     _, accounts = _accounts()
     _refused(answer, accounts, "ann", "ann", 30)
     _nothing_held(accounts, "after a transfer from ann to ann")
@@ -254,6 +243,10 @@ def _judge_busy(answer: Callable) -> None:
             )
 
 
+LOST = (
+    "A balance is read and written only while its lock is held: between the two another thread can change it, and its change "
+    "is lost."
+)
 IGNORED = (
     "acquire with a timeout, or without blocking, returns False if it did not get the lock. Your code goes on as if it had it."
 )

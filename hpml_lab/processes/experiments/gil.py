@@ -10,6 +10,7 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.processes.experiments.parallel import (
@@ -25,8 +26,8 @@ from hpml_lab.processes.experiments.parallel import (
 from hpml_lab.processes.lessons.thread_exit import THREAD_KINDS, thread_at_exit
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
-QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.01, rounds=5)
-FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=9)
+QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.0075, rounds=SAMPLES)
+FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=SAMPLES)
 ON = ("threads", "processes")
 FAST = "speed-up"
 TIMELINES = (("loop", "threads"), ("loop", "processes"), ("sleep", "threads"), ("numpy", "threads"))

@@ -10,6 +10,7 @@ import psutil
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import rows
 from hpml_lab.processes.experiments.pool import (
@@ -26,7 +27,7 @@ from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.work import greet
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
-QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=5)
+QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=SAMPLES)
 FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5, rounds=15)
 AGAIN = "again"  # the first method once more in every round: the placebo
 
@@ -71,8 +72,9 @@ class SlidesRun(Row):
 def draw(result: Result):
     """Pool(5).map over three numbers with each start method: when each worker was ready, and which worker did which square.
 
-    Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do. Look
-    at the gray bars: forked workers start one after the other, the others together, and share the cores.
+    The first of several rounds is drawn, in which each square waits a little, to be seen; the key figures are the medians of
+    all rounds. Five workers are started for three numbers, so at least two have nothing to do. Look at the gray bars: do the
+    workers get ready one after the other, or together?
     """
     timelines = result.arrays["timelines"]
     colors = {STARTS: style.GREY, SQUARES: style.BLUE}

@@ -34,7 +34,7 @@ DONE, HANGS = "done", "hangs"
 class StartCost(Row):
     """One way to start a worker: medians over several starts.
 
-    gain, interval  speed-up over the cheapest start method until it is ready, where they took turns
+    gain, interval  speed-up over the cheapest way to start a process until it is ready, where they took turns
     samples         seconds to the first line, start by start
     """
 
@@ -43,7 +43,7 @@ class StartCost(Row):
     ready: float = column("to the first line", "ms")
     ended: float | None = column("until it ended", "ms")
     starts: int = column("starts")
-    gain: float | None = column("speed-up over the cheapest method", default=None)
+    gain: float | None = column("speed-up over the cheapest process", default=None)
     interval: str = column("90 % interval", default="")
     samples: Sequence[float] = ()
 

@@ -1,6 +1,7 @@
 """Exercise: the bottleneck of a profile is the part that is near its own limit, while the others wait for it."""
 
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_keys
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS
 
@@ -72,9 +73,7 @@ _NAMES = {name.casefold(): name for name in BOUNDS}
 @exercise("name-the-bottleneck", notebook="10_profiling", returns={str: str})
 def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
     """The bound of each profile, by its name."""
-    if not hasattr(answer, "keys") or set(answer.keys()) != set(PROFILES):
-        raise Mistake("not-all-named", f"Give a dict with one name for each of {', '.join(PROFILES)}.")
-    given_names = [" ".join(str(answer[letter]).casefold().split()) for letter in PROFILES]
+    given_names = [" ".join(name.casefold().split()) for name in expect_keys(answer, PROFILES).values()]
     if len(set(given_names)) == 1 and given_names[0] in _NAMES:
         raise Mistake("same-name-for-all", f"All six are {_NAMES[given_names[0]]!r}. Each name is used at most once.")
     for (letter, (figures, right)), given in zip(PROFILES.items(), given_names, strict=True):

@@ -4,11 +4,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.rubric import Judged, Rubric
 
 Rows = list[dict[str, Any]]
 CALLERS = ("train", "epoch")
@@ -27,7 +26,6 @@ CLOSE = (
     ],
     frozenset({"load", "preload images"}),
 )
-CLOSE_STORY = "Of decode 9.84 s, load 12.0 s (fixed), augment 10.08 s, load images 10.12 s and preload images 11.0 s (fixed): "
 
 
 def loop_profile(seed: int) -> tuple[Rows, frozenset[str]]:
@@ -37,7 +35,7 @@ def loop_profile(seed: int) -> tuple[Rows, frozenset[str]]:
     """
     rng = random.Random(seed)
     parts = rng.sample(["load images", "augment", "copy to the device", "forward", "backward", "optimizer step", "log"], 5)
-    times = sorted((round(rng.uniform(0.5, 9.0), 2) for _ in parts), reverse=True)
+    times = sorted((hundredths / 100 for hundredths in rng.sample(range(50, 900), len(parts))), reverse=True)  # no two alike
     calls = rng.sample(range(10, 5000), len(parts))
     rows = [{"part": p, "calls": c, "self": t, "total": t} for p, c, t in zip(parts, calls, times, strict=True)]
     rows[2]["total"] += rows[4]["self"]  # the third calls the last
@@ -55,6 +53,21 @@ def part_to_fix(rows: Rows, fixed: frozenset[str]) -> str:
     """The part with the most self time of those that are not fixed yet."""
     left = [row for row in rows if row["part"] not in fixed]
     return max(left, key=lambda row: row["self"])["part"]
+
+
+def checked(answer: Callable) -> Callable:
+    """The answer, which has to name a part and may bring the rows into another order."""
+
+    def name(rows: Rows, fixed: frozenset[str]) -> str:
+        handed, marked = [dict(row) for row in rows], set(fixed)
+        got = answer(handed, marked)
+        if got not in {row["part"] for row in rows}:
+            raise Mistake("unknown-part", f"{got!r} is no part of the profile.")
+        if (sorted(handed, key=str), marked) != (sorted(rows, key=str), fixed):
+            raise Mistake("inputs-changed", "Your function changes `rows` or `fixed`, which belong to the caller.")
+        return got
+
+    return name
 
 
 RUBRIC = Rubric(
@@ -83,53 +96,32 @@ max(left, key=lambda row: row["self"])
     CALLS="It is called most, but costs little in all.",
     EACH="It takes the most time per call. What counts is the time of all calls: the column self as it is.",
     NAMES="You compared the parts by their names, not by their times.",
+    wrap=checked,
 )
-
-
-def check_type(got: Any, names: set[str], story: str) -> None:
-    """Raise the Mistake of an answer that is not the name of a part."""
-    if got is None:
-        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if isinstance(got, dict):
-        raise Mistake("row-not-name", f"{story}Return the name of the part, not its row.")
-    if isinstance(got, int | np.integer) and 0 <= got < len(names):
-        raise Mistake("index-not-name", f"{story}Return the name of the part, not the place of its row.")
-    if isinstance(got, int | float | np.number):
-        raise Mistake("time-not-name", f"{story}Return the name of the part, not a number.")
-    if isinstance(got, list | tuple | set) and set(map(str, got)) & names:
-        raise Mistake("name-in-a-list", f"{story}Return the name by itself, not in a {type(got).__name__}.")
-    if not isinstance(got, str) or got not in names:
-        raise Mistake("unknown-part", f"{story}{got!r} is no part of the profile.")
 
 
 @exercise("next-step", notebook="10_profiling", takes="rows, fixed", returns=str, changes="rows")
 def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
-    loops = [loop_profile(seed) for seed in range(LOOPS)]
-    stories = [f"Loop {seed}, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}. " for seed, (_, fixed) in enumerate(loops)]
-    loops.append(CLOSE)
-    stories.append(CLOSE_STORY)
-    given, changed = [], []
-    for (rows, fixed), story in zip(loops, stories, strict=True):
-        handed = [dict(row) for row in rows], set(fixed)
-        given.append(answer(*handed))
-        if (sorted(handed[0], key=str), handed[1]) != (sorted(rows, key=str), set(fixed)):  # in another order they are the same
-            changed.append(story)
-        check_type(given[-1], {row["part"] for row in rows}, story)
-    wrong = [seed for seed, loop in enumerate(loops) if given[seed] != part_to_fix(*loop)]
-    if not wrong and not changed:
-        return
-    if not wrong:
-        raise Mistake("inputs-changed", f"{changed[0]}The name is right, but your function changed its arguments.")
-    got, (rows, fixed) = given[wrong[0]], loops[wrong[0]]
+    loops = [*map(loop_profile, range(LOOPS)), CLOSE]
+    cases = {f"loop {i}, fixed so far: {', '.join(sorted(loop[1])) or 'nothing'}": loop for i, loop in enumerate(loops)}
+    RUBRIC.expect(answer, cases, explain=_explain)
+    first = LOOPS * drawn().randint(1, 999)
+    for rows, fixed in map(loop_profile, range(first, first + LOOPS)):
+        if answer([dict(row) for row in rows], set(fixed)) != part_to_fix(rows, fixed):
+            hint = f"For a loop that was drawn for this check, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}: another "
+            raise Mistake("made-for-the-cases", f"{hint}part takes more.")
+
+
+def _explain(_: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake of choices that no row makes."""
+    wrong = [row for row in judged if row.got != row.wanted]
+    for case, (_, fixed), got, _ in wrong:
+        if got in fixed:
+            hint = f"For {case}, you choose {got!r} again. It was fixed already: go on with the rest."
+            raise Mistake("already-fixed", hint)
+    case, (rows, _), got, _ = wrong[0]
     seconds = next(row["self"] for row in rows if row["part"] == got)
-    for name, (function, hint) in RUBRIC.items():
-        if given == [function(*loop) for loop in loops]:
-            raise Mistake(name, f"{stories[wrong[0]]}You choose {got!r}. {hint}")
-    for seed in wrong:
-        if given[seed] in loops[seed][1]:
-            hint = f"You choose {given[seed]!r} again. It was fixed already: go on with the rest."
-            raise Mistake("already-fixed", stories[seed] + hint)
     if got in CALLERS:
-        raise Mistake("caller", f"{stories[wrong[0]]}{got!r} only calls others: by itself it takes {seconds:.2f} s.")
-    raise Mistake("not-the-largest", f"{stories[wrong[0]]}{got!r} takes {seconds:.2f} s; another part takes more.")
+        raise Mistake("caller", f"For {case}, {got!r} only calls others: by itself it takes {seconds:.2f} s.")
+    raise Mistake("not-the-largest", f"For {case}, {got!r} takes {seconds:.2f} s; another part takes more.")

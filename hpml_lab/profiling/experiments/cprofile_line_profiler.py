@@ -19,14 +19,14 @@ from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import started
-from hpml_lab.core.timing.clock import PLACEBO
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.profilers import functions
 from hpml_lab.profilers.functions import FunctionRow, LineRow
 from hpml_lab.profiling.lessons import random_walk
 
-QUICK = dict(steps=50, walkers=10_000, repeats=7, calls=200, power=1_000_000, count=100_000, samples=5)
-FULL = dict(steps=50, walkers=10_000, repeats=50, calls=2000, power=5_000_000, count=1_000_000, samples=7)
+QUICK = dict(steps=50, walkers=10_000, repeats=7, calls=200, power=1_000_000, count=100_000, samples=SAMPLES)
+FULL = dict(steps=50, walkers=10_000, repeats=50, calls=2000, power=5_000_000, count=1_000_000, samples=SAMPLES)
 SAMPLER, EVERY_CALL, EVERY_LINE = "sampler, 100 a second", "cProfile, every call", "line_profiler, every line"
 COST_FIGURES = {
     SAMPLER: "sampled tight loop",

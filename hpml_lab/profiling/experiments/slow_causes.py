@@ -16,14 +16,14 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.shared_clock import CLOCK
-from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.clock import SAMPLES, interleaved
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.profilers.functions import by_line, line_rows
 from hpml_lab.profilers.thread_states import Watch
 from hpml_lab.profiling.lessons import slow_causes as lesson
 
-QUICK = dict(cells=20_000, rows=1 << 14, columns=128, labels=100_000, chunks=8, values=1 << 18, threads=4, samples=7)
-FULL = dict(cells=200_000, rows=1 << 17, columns=128, labels=1_000_000, chunks=64, values=1 << 18, threads=8, samples=11)
+QUICK = dict(cells=20_000, rows=1 << 14, columns=128, labels=100_000, chunks=8, values=1 << 18, threads=4, samples=SAMPLES)
+FULL = dict(cells=200_000, rows=1 << 17, columns=128, labels=1_000_000, chunks=64, values=1 << 18, threads=8, samples=SAMPLES)
 EXCEPTIONS, TRAVERSAL, DICTIONARY, LOCKING = "exceptions", "traversal", "dictionary", "HDF5 threads"
 CLAIMS = {
     EXCEPTIONS: "Asking first is faster than an exception for every second value",

@@ -1,6 +1,6 @@
 """csr-bytes: the bytes of a matrix in CSR, and from how many zeros on they are fewer than those of the dense matrix."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
-from hpml_lab.core.judge.same import numbers, plain, same, shown
+from hpml_lab.core.judge.rubric import Rubric, item
+from hpml_lab.core.judge.same import same
 
 
 def _matrix(rows: int, columns: int, zeros: float, dtype: torch.dtype, seed: int) -> Tensor:
@@ -58,16 +58,6 @@ def right(weight: Tensor, index_dtype: torch.dtype) -> tuple[float, float]:
     return stored, fewest
 
 
-def _two(answer: Callable, weight: Tensor, index: torch.dtype) -> list[Any]:
-    given = answer(weight, index)
-    if given is None:
-        raise Mistake("returns-nothing", "Your function returns None: return the two numbers.")
-    items = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else []
-    if len(items) != 2 or any(numbers(item) is None or numbers(item).ndim for item in items):
-        raise Mistake("not-two-numbers", f"Return two numbers, the bytes and the zeros; yours is {shown(given)}.")
-    return [plain(item) for item in items]
-
-
 BYTES = Rubric(
     right,
     """
@@ -84,7 +74,7 @@ whole answer
     twelve-bytes-always :: lambda w, i: (12 * int(w.count_nonzero()) + 8 * w.shape[0], 0) :: $TWELVE
     twelve-bytes-always :: lambda w, i: (12 * int(w.count_nonzero()), 0) :: $TWELVE
 """,
-    wrap=lambda answer: lambda weight, index: _two(answer, weight, index)[0],
+    wrap=item(0),
     TWELVE="12 bytes a value are those of float32 with int64 indices. Take the bytes of the dtypes that are given.",
 )
 _OWN = "The first number is right. || The second number"
@@ -102,7 +92,7 @@ return stored, fewest
     missing-zeros :: return stored, fewest - (weight.numel() - kept) :: $LACKS
     missing-zeros :: return stored, max(0, fewest - (weight.numel() - kept)) :: $LACKS
 """,
-    wrap=lambda answer: lambda weight, index: _two(answer, weight, index)[1],
+    wrap=item(1),
     OWN=_OWN,
     WHOLE=_WHOLE,
     LACKS=f"{_OWN} is how many zeros this matrix lacks. Give the number for any matrix of its shape and dtype.",
@@ -115,7 +105,7 @@ def judge_csr_bytes(answer: Callable[[Tensor, torch.dtype], Any]) -> None:
     try:
         BYTES.expect(answer, _named("the bytes of"))
     except Mistake as mistake:
-        if all(same(_two(answer, w.clone(), i), list(right(w, i))[::-1]) for w, i in CASES.values()):
+        if all(same(answer(w.clone(), i), right(w, i)[::-1]) for w, i in CASES.values()):
             raise Mistake("wrong-order", "Return the bytes first, and then the zeros.") from mistake
         raise
     cases = _named("the fewest zeros of")

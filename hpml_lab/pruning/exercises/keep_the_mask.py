@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -44,8 +45,8 @@ def _step(net: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
 
 
 def _masks(net: nn.Module, names: Sequence[str]) -> Masks:
-    """Half of each tensor is pruned, at random: also large weights are, and small ones stay."""
-    made, found = torch.Generator().manual_seed(8), {}
+    """Half of each tensor is pruned, at random, in each check others: also large weights are, and small ones stay."""
+    made, found = torch.Generator().manual_seed(drawn().randint(1, 999)), {}
     for name in names:
         parameter = net.get_parameter(name)
         order = torch.randperm(parameter.numel(), generator=made)

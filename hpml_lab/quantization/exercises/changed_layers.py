@@ -1,5 +1,6 @@
 """changed-layers: which layers of a model have quantized weights, whichever tool quantized them."""
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable
@@ -124,9 +125,7 @@ _NO_TORCH = "You miss the layers that torch itself quantized. It puts a module o
 _NO_TORCHAO = "torchao quantizes a layer and leaves its module the same nn.Linear as before: look at its weight's type."
 _FLOATS = "You list layers of float weights. That a layer could be quantized does not mean that it is."
 _KINDS = "You miss some kinds of layers. An Embedding, a convolution and an LSTM (which has no weight) can be quantized, too."
-_FAKE = "Before and during quantization-aware training the weights are floats; such a layer is not quantized yet."
 _LAST = "Give the whole path, such as body.2.0: several layers can have the same last part."
-_BF16 = "bfloat16 is a smaller float; nothing is quantized there."
 RUBRIC = Rubric(
     right,
     """
@@ -153,9 +152,9 @@ by_torch(module)
     LAST=_LAST,
     NO_TORCHAO=_NO_TORCHAO,
     FLOATS=_FLOATS,
-    BFLOAT=_BF16,
+    BFLOAT="bfloat16 is a smaller float; nothing is quantized there.",
     KINDS=_KINDS,
-    FAKE=_FAKE,
+    FAKE="Before and during quantization-aware training the weights are floats; such a layer is not quantized yet.",
 )
 
 
@@ -165,7 +164,7 @@ def judge_changed_layers(answer: Callable) -> None:
     cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})
     found: dict[Callable, list[str]] = {}
 
-    def listed(build: Callable[[], nn.Module]) -> list[str] | None:
+    def listed(build: Callable[[], nn.Module]) -> list[str]:
         found[build] = _listed(answer(_built(build)), _kept(build))
         return found[build]
 
@@ -201,23 +200,15 @@ def _explain(found: dict[str, tuple[list[str], nn.Module]]) -> None:
 def _why_not(name: str, wanted: set[str], modules: dict[str, nn.Module]) -> tuple[str, str]:
     """The mistake, and why this name is none of a layer with quantized weights."""
     if name not in modules:
-        if any(path.endswith(f".{name}") for path in wanted):
-            return "last-part-of-the-name", _LAST
-        if name in {type(module).__name__ for module in modules.values()}:
-            return "not-names", "that is a class. Return the names of the layers, such as 'body.0'."
         layer, _, last = name.rpartition(".")
         if layer in modules and hasattr(modules[layer], last):
             return "parameters-listed", "that is a parameter. Return the name of the layer that has it."
-        return "not-a-layer", "named_modules has no such name."
+        return "not-a-layer", f"named_modules has no such name. {_LAST}"
     module, inside = modules[name], f"{name}." if name else ""
     if any(path != name and path.startswith(inside) for path in wanted):
         return "containers-listed", "it contains a quantized layer and is none itself."
     if any(name.startswith(f"{path}.") for path in wanted):
         return "parts-listed", "that is a part of a quantized layer."
-    if hasattr(module, "weight_fake_quant"):
-        return "fake-quantized-listed", _FAKE
-    if any(x.dtype == torch.bfloat16 for x in own(module)):
-        return "bfloat16-listed", _BF16
     if own(module):
         return "floats-listed", f"its weights are floats. {_FLOATS}"
     return "without-weights-listed", f"a {type(module).__name__} has no weights. Only layers whose weights are quantized count."
@@ -227,10 +218,8 @@ def _torchao_is_here() -> bool:
     found = []
 
     def load() -> None:
-        try:
+        with contextlib.suppress(LabError):
             found.append(torchao())
-        except LabError:
-            pass
 
     thread = threading.Thread(target=load)  # so that the seconds of the import do not count as the answer's
     thread.start()
@@ -238,15 +227,7 @@ def _torchao_is_here() -> bool:
     return bool(found)
 
 
-def _listed(names: Any, model: nn.Module) -> list[str] | None:
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Iterable):
-        raise Mistake("not-names", "Return a list of names, such as ['body.0', 'head'].")
-    names = list(names)
-    if pairs := [item for item in names if isinstance(item, tuple | nn.Module | type)]:
-        hint = f"You return {type(pairs[0]).__name__}s. Return the names alone, such as 'body.0'."
-        raise Mistake("not-names", hint)
+def _listed(names: Iterable[str], model: nn.Module) -> list[str]:
     names, paths = sorted(map(str, names)), {path for path, _ in model.named_modules()}
     if twice := [path for path in names if names.count(path) > 1 and path in paths]:
         raise Mistake("named-twice", f"You name {twice[0]!r} more than once.")

@@ -7,8 +7,8 @@ import torch
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
-from hpml_lab.core.judge.same import numbers, same
+from hpml_lab.core.judge.rubric import Judged, Rubric
+from hpml_lab.core.judge.same import same
 
 Tensor = torch.Tensor
 
@@ -27,7 +27,6 @@ def over(weight: Tensor, dims: list[int]) -> Tensor:
 
 
 _GRID = "The integers go from -2^(bits-1) to 2^(bits-1) - 1, and s = max|w| / ((q_max - q_min) / 2): 127.5 steps for 8 bits."
-_ZEROS = "A channel of zeros has the scale 1 here, so that nothing is divided by 0."
 RUBRIC = Rubric(
     right,
     """
@@ -75,51 +74,40 @@ def judge_channel_scales(answer: Callable) -> None:
         "some zeros in every channel, (4, 3), 8 bits, axis 1": (_case(9, 4, 3) * (1 - torch.eye(4, 3)), 8, 1),
         "very small weights (3, 4), 8 bits, axis 0": (1e-9 * _case(10, 3, 4), 8, 0),
     }
-    RUBRIC.expect(answer, cases, explain=lambda *_: _explain(answer, cases))
+    RUBRIC.expect(answer, cases, explain=_explain)
 
 
-def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
-    """Raise the Mistake of an answer whose scales are right but for a guard, a factor, the order or the precision, or that
-    mixes the channels."""
-    found = {case: numbers(answer(given[0].clone(), *given[1:])) for case, given in cases.items()}
-    wanted = {case: right(*given).double() for case, given in cases.items()}
-    found = {case: own for case, own in found.items() if own is not None and own.shape == wanted[case].shape}
-    if not found:
-        return
-    rows = {
-        case: weight.movedim(axis, 0).flatten(1).abs().double() for case, (weight, _, axis) in cases.items() if case in found
-    }
-    ratios = {case: (own.double() / wanted[case])[rows[case].any(1)] for case, own in found.items()}
-    live = {case: own.double()[rows[case].any(1)] for case, own in found.items()}
-    if all(torch.isclose(ratio[live[case] != 1], torch.ones(()).double()).all() for case, ratio in ratios.items()):
-        for case, own in live.items():
-            if (ones := (own == 1) & (ratios[case] != 1)).any():
-                zeros = "some of its weights are" if (rows[case] == 0).any() else "its weights are small, but not"
+def _explain(_: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake of scales that are right but for a guard, a factor or the precision, or those of other channels."""
+    seen = []  # for each case: the scales, how many times the right ones, and |weights| in rows, but for channels of zeros
+    for case, (weight, bits, axis), got, wanted in judged:
+        rows = weight.movedim(axis, 0).flatten(1).abs().double()
+        live = rows.any(1)
+        if got.shape != wanted.shape:
+            return
+        seen.append((case, bits, axis, got.double()[live], (got.double() / wanted.double())[live], rows[live]))
+    if all(same(ratio[own != 1], torch.ones_like(ratio[own != 1])) for *_, own, ratio, _ in seen):
+        for case, _, _, own, ratio, rows in seen:
+            if (ones := (own == 1) & (ratio != 1)).any():
+                zeros = "some of its weights are" if (rows == 0).any() else "its weights are small, but not"
                 hint = f"For {case} your scale {int(ones.nonzero()[0])} is 1, and {zeros} 0. Only if all are 0 it is 1."
                 raise Mistake("guard-too-wide", hint)
-        raise Mistake("zeros-unguarded", _ZEROS)
-    for case, ratio in ratios.items():
-        if all(same(each, each[:1].expand(each.shape)) for each in ratios.values()) and not same(ratio[0], 1.0):
-            hint = (
-                f"For {case} every scale of yours is {ratio[0]:.6g} times the right one: the weights of a channel are found, "
-            )
-            raise Mistake("wrong-number-of-steps", hint + f"the number of steps from 0 to the largest is not. {_GRID}")
-    if all(same(own.double().sort().values, wanted[case].sort().values) for case, own in found.items()):
-        raise Mistake("other-order", "Your scales are those of the channels, but in another order.")
-    for case, own in found.items():
-        _, bits, axis = cases[case]
-        _expect_own_channel(case, rows[case], own.double() * (2**bits - 1) / 2, axis)
-    far, case = max(((ratio - 1).abs().max().item(), case) for case, ratio in ratios.items() if "very small" not in case)
+        raise Mistake("zeros-unguarded", "A channel of zeros has the scale 1 here, so that nothing is divided by 0.")
+    if all(same(ratio, ratio[:1].expand(ratio.shape)) for *_, ratio, _ in seen):
+        case, ratio = next((case, ratio) for case, *_, ratio, _ in seen if not same(ratio[0], 1.0))
+        hint = (
+            f"For {case} every scale of yours is {ratio[0]:.6g} times the right one: the weights of a channel are found, the "
+        )
+        raise Mistake("wrong-number-of-steps", f"{hint}number of steps from 0 to the largest is not. {_GRID}")
+    for case, bits, axis, own, _, rows in seen:
+        _expect_own_channel(case, rows, own * (2**bits - 1) / 2, axis)
+    far, case = max(((ratio - 1).abs().max().item(), case) for case, *_, ratio, _ in seen if "very small" not in case)
     if far < 1e-6:
         hint = "Only with very small weights your scales are too large: a limit from below. Only a channel of zeros has another"
         raise Mistake("guard-too-wide", f"{hint} scale than max|w| / ((q_max - q_min) / 2).")
     if far < 0.1:
         hint = f"For {case} yours differ by {far:.1g} of their size. Take the largest |w|: nothing added, nothing rounded."
         raise Mistake("nearly-right", hint)
-    for case, ratio in ratios.items():
-        if (ratio < 0.999).any() and (ratio <= 1.001).all():
-            hint = f"For {case} some of your scales are too small: the largest |w| of the channel does not fit."
-            raise Mistake("too-small", hint)
 
 
 def _expect_own_channel(case: str, rows: Tensor, peaks: Tensor, axis: int) -> None:

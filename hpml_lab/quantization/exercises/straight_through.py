@@ -39,13 +39,7 @@ def right(x: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: i
 def _called(answer: Callable, x: Tensor, *rest) -> tuple[Tensor, Tensor]:
     """What the answer gives for an `x` that wants a gradient, and that `x`."""
     x = x.clone().requires_grad_()
-    result = answer(x, *rest)
-    if result is None:
-        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if not isinstance(result, Tensor):
-        kind = type(result).__name__
-        raise Mistake("not-a-tensor", f"Return one tensor; yours is a {kind}. Of an autograd.Function, call `.apply(...)`.")
-    return result, x
+    return answer(x, *rest), x
 
 
 def _values_of(answer: Callable) -> Callable:
@@ -154,11 +148,9 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
 def _gradient(answer: Callable, x: Tensor, *rest) -> Tensor:
     *parameters, g = rest
     result, leaf = _called(answer, x, *parameters)
-    if not result.requires_grad:
-        raise Mistake("no-gradient", "The values are right, but no gradient leads back to x: it was cut off on the way.")
     if _is_borrowed(result):
         raise Mistake("borrowed", "That is a function that has the gradient already. Write the estimator yourself.")
-    (gradient,) = torch.autograd.grad(result, leaf, g, allow_unused=True)
+    gradient = torch.autograd.grad(result, leaf, g, allow_unused=True)[0] if result.requires_grad else None
     if gradient is None:
         raise Mistake("no-gradient", "The values are right, but no gradient leads back to x: it was cut off on the way.")
     return gradient

@@ -1,6 +1,5 @@
 """Exercise: how many numbers a step of Adam and of SparseAdam writes."""
 
-import copy
 from collections.abc import Callable
 
 from hpml_lab.core.judge.exercises import exercise
@@ -53,9 +52,6 @@ CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3
 
 @exercise("cost-of-a-sparse-step", notebook="06_race", takes="words, vocabulary, dim", returns=(int, int))
 def judge_cost_of_a_sparse_step(answer: Count) -> None:
-    given = answer(*copy.deepcopy(CASES[0]))
-    if given is not None and (not hasattr(given, "__len__") or len(given) != 2):
-        raise Mistake("not-two-numbers", "Return two numbers: those of the dense step, then those of the sparse one.")
     cases = {f"words = {words}, vocabulary = {size}, dim = {dim}": (words, size, dim) for words, size, dim in CASES}
     RUBRIC.expect(answer, cases, explain=_explain)
 

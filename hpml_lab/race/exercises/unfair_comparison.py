@@ -1,55 +1,30 @@
 """Exercise: what each of five comparisons of SGD and Adam did wrong, or that it did not."""
 
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_keys
 from hpml_lab.core.judge.mistake import Mistake
 
 FAULTS = ("fair", "only one tuned", "chosen on the test set", "different seeds", "different budgets")
+_FAIR = {
+    "rates of SGD": "0.03, 0.1, 0.3, 1",
+    "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
+    "rate chosen by": "loss on 5 000 validation images",
+    "seeds of SGD": "0-7",
+    "seeds of Adam": "0-7",
+    "iterations, batch": "20 000, 128 for both",
+    "shown": "median and band, test images",
+}
 PROTOCOLS = {
-    "A": {
+    "A": _FAIR
+    | {
         "rates of SGD": "0.01, 0.03, 0.1, 0.3",
         "rates of Adam": "0.001, 0.003, 0.01, 0.03",
         "rate chosen by": "accuracy on the test images",
-        "seeds of SGD": "0-7",
-        "seeds of Adam": "0-7",
-        "iterations, batch": "20 000, 128 for both",
-        "shown": "median and band, test images",
     },
-    "B": {
-        "rates of SGD": "0.1",
-        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
-        "rate chosen by": "accuracy on 5 000 validation images",
-        "seeds of SGD": "0-7",
-        "seeds of Adam": "0-7",
-        "iterations, batch": "20 000, 128 for both",
-        "shown": "median and band, test images",
-    },
-    "C": {
-        "rates of SGD": "0.03, 0.1, 0.3, 1",
-        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
-        "rate chosen by": "loss on 5 000 validation images",
-        "seeds of SGD": "0-7",
-        "seeds of Adam": "0-7",
-        "iterations, batch": "20 000, 128 for both",
-        "shown": "median and band, test images",
-    },
-    "D": {
-        "rates of SGD": "0.03, 0.1, 0.3, 1",
-        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
-        "rate chosen by": "loss on 5 000 validation images",
-        "seeds of SGD": "0-7",
-        "seeds of Adam": "the best 8 of 0-31",
-        "iterations, batch": "20 000, 128 for both",
-        "shown": "median and band, test images",
-    },
-    "E": {
-        "rates of SGD": "0.03, 0.1, 0.3, 1",
-        "rates of Adam": "0.0003, 0.001, 0.003, 0.01",
-        "rate chosen by": "loss on 5 000 validation images",
-        "seeds of SGD": "0-7",
-        "seeds of Adam": "0-7",
-        "iterations, batch": "42 epochs each; SGD with batch 512, Adam with batch 128",
-        "shown": "median and band, test images",
-    },
+    "B": _FAIR | {"rates of SGD": "0.1", "rate chosen by": "accuracy on 5 000 validation images"},
+    "C": _FAIR,
+    "D": _FAIR | {"seeds of Adam": "the best 8 of 0-31"},
+    "E": _FAIR | {"iterations, batch": "42 epochs each; SGD with batch 512, Adam with batch 128"},
 }
 _RIGHT = {"A": FAULTS[2], "B": FAULTS[1], "C": FAULTS[0], "D": FAULTS[3], "E": FAULTS[4]}
 _HINTS = {
@@ -63,9 +38,7 @@ _HINTS = {
 
 @exercise("unfair-comparison", notebook="06_race", returns={str: str})
 def judge_unfair_comparison(answer: dict) -> None:
-    if not isinstance(answer, dict) or set(answer) != set(_RIGHT):
-        raise Mistake("not-all-five", f"Give a dict with one description for each of {', '.join(_RIGHT)}.")
-    answer = {letter: fault.strip().lower() if isinstance(fault, str) else fault for letter, fault in answer.items()}
+    answer = {letter: fault.strip().lower() for letter, fault in expect_keys(answer, _RIGHT).items()}
     for letter, fault in answer.items():
         if fault not in FAULTS:
             raise Mistake(

@@ -9,7 +9,7 @@ from typing import Any
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import numbers, plain, same
+from hpml_lab.core.judge.same import plain, same
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 SEARCH_SECONDS = 0.5  # of the processor; a search that ends takes a hundredth
@@ -46,7 +46,6 @@ _STEADY = (
     "be above the rate."
 )
 _NONE = "Batches of any size serve less than 1 / b: from rate = 1 / b on no limit is enough, and None is asked for."
-_WHOLE = "A batch limit is a whole number: the smallest one whose capacity is above the rate."
 RUBRIC = Rubric(
     right,
     """
@@ -134,33 +133,25 @@ def _expect_a_whole_search(judged: list[Judged]) -> None:
 def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says which of the two numbers is wrong, and what the limit's capacity is."""
     for case, (rate, a, b, limit), got, (capacity, needed) in judged:
-        if isinstance(got, dict) or not hasattr(got, "__len__") or len(got) != 2:
-            raise Mistake(
-                "not-a-pair", f"For {case} your function returns {got!r}. Return a pair: the capacity, and the limit."
-            )
-        if numbers(got[0]) is None or numbers(got[0]).ndim:
-            raise Mistake("not-a-number", f"For {case} the capacity should be one number; yours is {got[0]!r}.")
-        if isinstance(plain(got[1]), bool):
-            raise Mistake("not-a-limit", f"For {case} your second value is {got[1]}; a batch limit is asked for.")
+        own = plain(got[1])
+        if isinstance(own, bool):
+            raise Mistake("not-a-limit", f"For {case} your second value is {own}; a batch limit is asked for.")
         if not same(got[0], capacity) and needed is not None and same(got[0], needed / (a + b * needed)):
             hint = "Your capacity is that of the limit that you found; that of the limit handed over is asked for."
             raise Mistake("capacity-of-the-other-limit", f"For {case} the limit is {limit}. {hint}")
         if not same(got[0], capacity):
             hint = f"For {case} a full batch of {limit} takes {a + b * limit:g} units of time; your capacity is {got[0]}."
             raise Mistake("other-capacity", f"{hint} How many requests are served per unit of time?")
-        if same(got[1], needed):
+        if own == needed:
             continue
         if needed is None:
-            raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]!r}. {_NONE}")
-        if got[1] is None:
+            raise Mistake("no-limit-is-enough", f"For {case} your limit is {own}. {_NONE}")
+        if own is None:
             _expect_a_whole_search(judged)
             hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
             raise Mistake("none-though-one-is-enough", hint)
-        if isinstance(got[1], float | int) and got[1] != int(got[1]):
-            raise Mistake("not-rounded", _WHOLE)
-        if isinstance(got[1], float | int) and got[1] >= 1 and got[1] == int(got[1]):
-            own = int(got[1]) / (a + b * int(got[1]))
-            if own <= rate:
-                hint = _STEADY if same(own, rate) else "That is below the rate: such a server falls ever further behind."
-                raise Mistake("limit-too-small", f"For {case} your limit {got[1]} has the capacity {own:g}. {hint}")
-            raise Mistake("limit-too-large", f"For {case} your limit {got[1]} is enough, but a smaller one is too.")
+        served = own / (a + b * own) if own > 0 else 0.0
+        if served <= rate:
+            hint = _STEADY if same(served, rate) else "That is below the rate: such a server falls ever further behind."
+            raise Mistake("limit-too-small", f"For {case} your limit {own} has the capacity {served:g}. {hint}")
+        raise Mistake("limit-too-large", f"For {case} your limit {own} is enough, but a smaller one is too.")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -122,7 +123,15 @@ def percentiles(latencies: Iterable[float], shares: Sequence[float] = SHARES) ->
         raise LabError("there are no latencies to take percentiles of.", "Send at least one request that is answered.")
     if np.isnan(latencies).any():
         raise LabError("some latencies are NaN.", "Leave out the requests without an answer, and count them apart.")
-    return tuple(np.percentile(latencies, shares, method="inverted_cdf").tolist())
+    ordered = np.sort(latencies)
+    return tuple(ordered[nearest_rank(share, ordered.size) - 1].item() for share in shares)
+
+
+def nearest_rank(share: float, count: int) -> int:
+    """The smallest rank k from 1 on with k ≥ share % of `count`; in fractions, because 7 / 100 · 100 is above 7 in floats."""
+    if not 0 <= share <= 100:
+        raise LabError(f"{share} is not a percentile.", "Use numbers from 0 to 100.")
+    return max(math.ceil(Fraction(str(share)) * count / 100), 1)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """bytes-per-rank: what one rank keeps at a stage of ZeRO, in mixed precision with Adam."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import numbers, same, shown
+from hpml_lab.core.judge.same import same
 
 # parameters, ranks, stage; the numbers of parameters are multiples of the ranks
 CASES = {
@@ -16,10 +16,10 @@ CASES = {
 }
 
 
-def right(parameters: int, ranks: int, stage: int) -> list[float]:
+def right(parameters: int, ranks: int, stage: int) -> tuple[float, ...]:
     sizes = 2, 2, 12
     start = 3, 2, 1
-    return [parameters * size / (ranks if stage >= first else 1) for size, first in zip(sizes, start, strict=True)]
+    return tuple(parameters * size / (ranks if stage >= first else 1) for size, first in zip(sizes, start, strict=True))
 
 
 def copy_kept(parameters: int, ranks: int, stage: int) -> list[float]:
@@ -62,19 +62,7 @@ whole answer
 @exercise("bytes-per-rank", notebook="14_sharding", takes="parameters, ranks, stage", returns=(float, float, float))
 def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
     """2n, 2n and 12n bytes: divided by the ranks are the state from stage 1 on, the gradients from 2, the parameters at 3."""
-
-    def three(n: int, ranks: int, stage: int) -> list[Any]:
-        given = answer(n, ranks, stage)
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the three numbers of bytes.")
-        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else []
-        if len(given) != 3:
-            raise Mistake("not-three-numbers", "Return three numbers: bytes of parameters, of gradients, of optimizer state.")
-        if any(numbers(number) is None or numbers(number).ndim for number in given):
-            raise Mistake("not-three-numbers", f"Return three numbers; yours are {shown(given)}.")
-        return given
-
-    RUBRIC.expect(three, CASES, but=("mixed",), explain=_explain)
+    RUBRIC.expect(answer, CASES, but=("mixed",), explain=_explain)
 
 
 def _explain(_: Callable, judged: list[Judged]) -> None:

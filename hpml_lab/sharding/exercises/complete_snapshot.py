@@ -11,10 +11,10 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import plain
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.sharding.lessons.recovery import fingerprint, snapshot_bytes
+from hpml_lab.sharding.lessons.recovery import snapshot_bytes
 from hpml_lab.sharding.lessons.training_run import BATCHES, PARTS, TrainingRun
 
-BEFORE, AFTER = 9, 6  # steps; 9 is in the middle of the second epoch
+BEFORE = 9  # steps, in the middle of the second epoch
 FORGOTTEN = {
     "net": ("forgets-the-weights", "A new run begins with new weights. Which part of `run` holds those that were learned?"),
     "optimizer": (
@@ -52,13 +52,6 @@ def judge_complete_snapshot(answer: Callable) -> None:
         for part in PARTS:
             if not _same(again.state()[part], twin.state()[part]):
                 _explain(part, kept, twin, random)
-        for _ in range(AFTER):
-            twin.step()
-            again.step()
-        if fingerprint(again.net) != fingerprint(twin.net):
-            raise Mistake(
-                "ends-elsewhere", f"After {before} steps and {AFTER} more, the weights differ from the undisturbed run's."
-            )
         if shared:
             hint = (
                 f"All parts are there, but after the run's next step your snapshot says something else at {shared[0]!r}: a "
@@ -75,12 +68,6 @@ def _changed(run: TrainingRun, twin: TrainingRun) -> bool:
 
 def _loaded(saved: Any) -> dict[str, Any]:
     """What a file holds that is written at once, after a look at what is in it."""
-    if saved is None:
-        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if not isinstance(saved, Mapping):
-        raise Mistake(
-            "not-a-dictionary", f"Return a dictionary {{name of the part: its state}}; yours is a {type(saved).__name__}."
-        )
     unknown = [str(name) for name in saved if name not in PARTS]
     if unknown:
         is_made = unknown[0] in vars(TrainingRun())

@@ -1,6 +1,6 @@
 """one-f-one-b: the order of a stage's tasks in the 1F1B schedule."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
@@ -52,14 +52,7 @@ def judge_one_f_one_b(answer: Callable[[int, int, int], Any]) -> None:
     """As many forward passes as stages follow, then forward and backward in turns, then the backward passes that are left."""
 
     def tasks(stage: int, stages: int, micro_batches: int) -> list[Task]:
-        given = answer(stage, stages, micro_batches)
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the list of tasks.")
-        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else [given]
-        pairs = [list(task) if isinstance(task, Iterable) else [task] for task in given]
-        if not all(len(pair) == 2 for pair in pairs):
-            raise Mistake("not-tasks", f'Return a list of tasks such as ("F", 0); yours is {shown(given)}.')
-        return [tuple(map(plain, pair)) for pair in pairs]
+        return [tuple(map(plain, task)) for task in answer(stage, stages, micro_batches)]
 
     RUBRIC.expect(tasks, CASES, but=("mixed",), explain=_explain)
 

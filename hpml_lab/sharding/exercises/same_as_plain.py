@@ -183,10 +183,9 @@ def _judge_names_and_types(config: Any) -> None:
                 raise Mistake("unknown-key", hint)
     for settings in (config, optimizer.get("params") or {}):
         for name, value in settings.items():
-            if value is None and name in READ | {"gradient_clipping"}:
-                raise Mistake("wrong-type", f"{name!r} is null. Give it a value, or leave the line out for the default.")
-            if isinstance(value, str) and name in READ | {"gradient_clipping"}:
-                raise Mistake("wrong-type", f"{name!r} is the text {value!r}: numbers, true and false stand without quotes.")
+            if (value is None or isinstance(value, str)) and name in READ | {"gradient_clipping"}:
+                hint = f"{name!r} is {json.dumps(value)}: give a number, true or false, without quotes, or leave the line out."
+                raise Mistake("wrong-type", hint)
 
 
 def _judge_rates(meant: Hyperparameters) -> None:

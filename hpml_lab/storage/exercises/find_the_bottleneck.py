@@ -1,6 +1,6 @@
 """find-the-bottleneck: the samples of a slow Dataset, without its slow stage. What is asked of the store is counted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 from unittest import mock
 
@@ -14,11 +14,10 @@ from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.storage.lessons import slow_pictures
 from hpml_lab.storage.lessons.slow_pictures import PictureStore, decode
 
-NOTEBOOK = "09_storage"
 COUNT, EPOCHS = 70, 5  # more samples than the store has different pictures
 
 
-@exercise("find-the-bottleneck", notebook=NOTEBOOK, takes="store", returns=object)
+@exercise("find-the-bottleneck", notebook="09_storage", takes="store", returns=Sized)
 def judge_find_the_bottleneck(answer: Callable) -> None:
     """The table is parsed once per data set; each picture is read when its sample is asked for, and augmented anew."""
     stores = [PictureStore(COUNT, side=6, seed=seed) for seed in (0, 1)]
@@ -75,12 +74,6 @@ def _judge_datasets(answer: Callable, stores: list[PictureStore], decoder: mock.
 
 def _made(answer: Callable, store: PictureStore) -> Any:
     dataset = answer(store)
-    if dataset is None:
-        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if isinstance(dataset, type):
-        raise Mistake("returns-the-class", "Return an instance of the class, not the class itself: add parentheses.")
-    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        raise Mistake("not-a-dataset", "Return a Dataset: an object with __len__ and __getitem__.")
     if store.reads:
         raise Mistake(
             "reads-all-at-the-start",

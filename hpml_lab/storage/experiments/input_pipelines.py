@@ -13,11 +13,12 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.system.shared_clock import CLOCK
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.storage.lessons.boxes import box_scene, bright_extent
+from hpml_lab.storage.tools.boxes import box_scene, bright_extent
 
-QUICK = dict(pictures=12, rounds=5, scenes=40)
-FULL = dict(pictures=200, rounds=11, scenes=400)
+QUICK = dict(pictures=12, rounds=SAMPLES, scenes=40)
+FULL = dict(pictures=200, rounds=SAMPLES, scenes=400)
 ALEXNET, RESNET, SSD = "AlexNet, 2012", "ResNet-50, 2015", "SSD, 2016"
 AGAIN = " again"  # the placebo of each
 BOXES = 7  # of a picture, about as many as in COCO
@@ -71,8 +72,9 @@ class GpuDemand(Row):
 
 
 def draw_input_pipelines(result: Result):
-    """Left: milliseconds that one picture spends in each step of the three pipelines. Right: how many workers as fast as this
-    machine's core a GPU needs so that it never waits; the red mark is how many cores there are for each GPU of its server."""
+    """Left: milliseconds that one picture spends in each step of the three pipelines; the colors have one order in all bars,
+    whatever the order of the steps. Right: how many workers as fast as this machine's core a GPU needs so that it never waits;
+    the red mark is how many cores there are for each GPU of its server."""
     figure = style.new_figure(9.5, 3.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.2, 1))
     names, steps = [row.pipeline for row in result.rows(PipelineTime)], result.rows(PictureStep)
@@ -191,23 +193,23 @@ def _claims(
         all(grown.slower for grown in growth.values()),
         "; ".join(f"{name}: {grown.slowdown_text}" for name, grown in growth.items()),
     )
-    ms = {row.step: row.ms for row in steps if row.pipeline == RESNET}
-    added = ms["crop"] + ms["color"]
+    before, ms = ({row.step: row.ms for row in steps if row.pipeline == name} for name in (ALEXNET, RESNET))
+    larger, more = ms["decode"] - before["decode"], ms["crop"] + ms["color"] - before["crop"]
     result.measured(
-        "In ResNet-50's pipeline, resizing and color take longer than decoding",
-        added > ms["decode"],
-        f"{added:.3g} ms and {ms['decode']:.3g} ms",
+        "Resizing and color make ResNet-50's pipeline longer than AlexNet's by more than larger files do",
+        more > larger,
+        f"{more:.3g} ms and {larger:.3g} ms",
     )
-    first, v100, a100 = demands[:3]
+    first, v100, a100, detection, _ = demands
     result.measured(
         "One worker keeps AlexNet's two GPUs of its time busy",
         first.workers <= 1,
         f"{first.workers:.2g} workers for {first.wanted:g} pictures/s",
     )
     result.measured(
-        "To keep a V100 busy with ResNet-50 takes more workers than the DGX-1 has cores for it",
-        v100.workers > (v100.cores or 0),
-        f"{v100.workers:.3g} workers, {v100.cores} cores",
+        "A V100 needs more workers for SSD than for ResNet-50, though it trains fewer pictures a second",
+        detection.workers > v100.workers,
+        f"{detection.workers:.3g} and {v100.workers:.3g} workers",
     )
     result.key_figure("ResNet-50's picture over AlexNet's", growth[RESNET].slowdown.ratio, "×", lecture="“increasing”")
     result.key_figure("SSD's picture over ResNet-50's", growth[SSD].slowdown.ratio, "×", lecture="“increasing”")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from hpml_lab.core.system.readers import IMAGE, bytes_of, reader
+from hpml_lab.data.images import image_of
 from hpml_lab.storage.lessons import dali_pipelines as graphs
-from hpml_lab.storage.tools.landmark_table import image_of
 
 UNREADABLE = ("an image that can be read", "Restore the file, or get another copy of it.")
 

@@ -8,7 +8,7 @@ from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
-from hpml_lab.core.judge.same import numbers, same
+from hpml_lab.core.judge.same import same
 
 Tensor = torch.Tensor
 
@@ -122,12 +122,11 @@ def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that explains wrong values in several kinds of cases, or else in all."""
     wrong = []
     for case, _, got, wanted in judged:
-        got = numbers(got)
-        if got is not None and len(wanted) > 1 and got.shape == (len(wanted), len(wanted)):
+        if len(wanted) > 1 and got.shape == (len(wanted), len(wanted)):
             hint = "You have a number for each row and each target: probabilities[:, k] takes all columns k of every row."
             hint += " Row i belongs to target i: probabilities[torch.arange(n), k], or gather."
             raise Mistake("every-row-with-every-target", hint)
-        if got is None or got.shape != wanted.shape:
+        if got.shape != wanted.shape:
             return
         if not same(got, wanted, 1e-5):
             wrong.append(case)
@@ -144,7 +143,7 @@ def _explain_density(answer: Callable) -> None:
     order = torch.tensor([6, 1, 4, 3, 0, 7, 2, 5])
 
     def densities(p: Tensor, targets: Tensor) -> Tensor:
-        return numbers(answer(p.clone(), targets.clone(), edges.clone())).double().exp()
+        return answer(p.clone(), targets.clone(), edges.clone()).exp()
 
     together = densities(p[order], targets[order])[order.argsort()]
     alone = torch.cat([densities(p[i : i + 1], targets[i : i + 1]) for i in range(len(targets))])
@@ -166,16 +165,3 @@ def _explain_density(answer: Callable) -> None:
         low, high = edges[k : k + 2].tolist()
         hint = f"Your density is p / width with another width: from {low:g} to {high:g} you divide by {widths[k]:.6g}."
         raise Mistake("wrong-width", hint)
-    _explain_bins(p, targets, edges, densities)
-
-
-def _explain_bins(p: Tensor, targets: Tensor, edges: Tensor, densities: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Raise the Mistake that says which bins' probabilities a target's value changes with, unless it is its own alone."""
-    before = densities(p, targets)
-    halved = [densities(torch.where(torch.arange(p.shape[1]) == j, p / 2, p), targets) for j in range(p.shape[1])]
-    for i, own in enumerate((torch.bucketize(targets, edges) - 1).tolist()):
-        bins = [j for j, after in enumerate(halved) if not same(after[i], before[i], 1e-5)]
-        if bins != [own]:
-            yours = f"on that of bin {', '.join(map(str, bins))}" if bins else "on none"
-            hint = f"A target of {targets[i]:g} is in bin {own}, and its density depends on the probability of that bin alone"
-            raise Mistake("other-bins", f"{hint}; your value depends {yours}. Bins count from 0.")

@@ -252,7 +252,7 @@ def judge(result: Result) -> None:
     )
     gaps = {shape: (row.gaussian, 2 * row.chance) for shape, row in four.items()}
     measured(
-        "One Gaussian comes as near to the one with one peak, and neither to two peaks nor to the long tail",
+        "One Gaussian comes within twice what chance makes of the one with one peak, not of two peaks, nor of a long tail",
         all((gap > limit) == (shape != "one peak") for shape, (gap, limit) in gaps.items() if shape != "nearly flat"),
         "; ".join(f"{shape}: {gap:.0f} %" for shape, (gap, _) in gaps.items()),
     )

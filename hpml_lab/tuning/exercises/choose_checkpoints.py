@@ -67,13 +67,8 @@ def names_chosen(answer: Callable[[Plan, float], Iterable[str]]) -> Callable[[Pl
     """The answer, whose choice is looked at: a list of the plan's names, sorted."""
 
     def chosen(plan: Plan, need: float) -> list[str]:
-        names = answer(dict(plan), need)
-        if names is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the names of the parts.")
-        if isinstance(names, str) or not isinstance(names, Iterable):
-            raise Mistake("not-names", "Return a collection of names, such as ['gelu', 'layer norm'].")
-        names = list(names)
-        if unknown := [name for name in names if not isinstance(name, str) or name not in plan]:
+        names = list(answer(dict(plan), need))
+        if unknown := [name for name in names if name not in plan]:
             raise Mistake("not-names", f"{unknown[0]!r} is not a part of the plan: return names.")
         if len(set(names)) < len(names):
             raise Mistake("named-twice", f"You name a part twice: {names}. Its memory is freed once.")

@@ -1,10 +1,9 @@
 """Bytes that a chain of pointwise operators moves, one kernel per operator and fused into one kernel."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 
 Program = Sequence[tuple[tuple[str, ...], str]]  # operators as (names of the tensors read, name of the tensor written)
@@ -31,21 +30,6 @@ def fused_bytes(program: Program, nbytes: int) -> tuple[int, int]:
     apart = sum(len(set(names)) + 1 for names, _ in program)
     fused = len(read - written) + len(written - read)
     return nbytes * apart, nbytes * fused
-
-
-def two_numbers(answer: Callable[[Program, int], Any]) -> Callable[[Program, int], list[Any]]:
-    """The answer, which must return two things."""
-
-    def pair(program: Program, nbytes: int) -> list[Any]:
-        given = answer(program, nbytes)
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the two numbers of bytes.")
-        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else []
-        if len(given) != 2:
-            raise Mistake("not-two-numbers", "Return two numbers: bytes with one kernel per operator, bytes when fused.")
-        return given
-
-    return pair
 
 
 RUBRIC = Rubric(
@@ -87,7 +71,6 @@ return nbytes * apart, nbytes * fused
     swapped :: return nbytes * fused, nbytes * apart :: Return the bytes of one kernel per operator first, then those of the
         fused kernel.
 """,
-    wrap=two_numbers,
     SHARE="Kernels of their own share nothing: a tensor moves again for each operator that reads it.",
     WRITE="A kernel of its own writes its output to memory, also if it is an intermediate result.",
     READ="This is what the fused kernel writes. It also reads its inputs.",

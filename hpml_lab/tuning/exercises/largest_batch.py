@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 
@@ -32,14 +33,9 @@ def counted_search(answer: Callable[[Callable[[int], bool]], int], limit: int) -
         found = answer(fits)
     except TooManyTries:
         raise Mistake("never-ends", f"If {limit} fit, your search is still trying after {MOST_TRIES} tries.") from None
-    if found is None:
-        raise Mistake("returns-nothing", "Your function returns None: return the largest batch that fits.")
-    try:
-        if isinstance(found, bool):
-            raise TypeError
-        return operator.index(int(found) if found == int(found) else found), tried  # 8.0 is a number of samples too
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise Mistake("not-a-number", f"If {limit} fit, your search returns {found!r}. Return one whole number.") from None
+    if isinstance(found, bool):
+        raise Mistake("not-a-number", f"If {limit} fit, your search returns {found!r}. Return one whole number.")
+    return int(found), tried
 
 
 def whole(batch: Any) -> int:
@@ -64,6 +60,11 @@ def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     if batch != LARGE:
         raise Mistake("stops-at-a-cap", f"If {LARGE} fit, your search returns {batch}. {CAP}")
     expect_few_tries({LARGE: (batch, tried)})
+    hidden = drawn().randint(10, 5000)
+    batch, tried = counted_search(answer, hidden)
+    if batch != hidden:
+        raise Mistake("wrong-value", f"If {hidden} fit, a limit that was drawn for this check, your search returns {batch}.")
+    expect_few_tries({hidden: (batch, tried)})
 
 
 def explain(searches: dict[int, tuple[int, list[int]]]) -> None:

@@ -2,10 +2,9 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
 from hpml_lab.core.judge.exercises import exercise
@@ -62,11 +61,14 @@ def wasted_biases(net: nn.Sequential) -> list[str]:
 
 
 def names_given(answer: Callable[[nn.Sequential], Any]) -> Callable[[nn.Sequential], list[str]]:
-    """The answer, whose names are looked at: sorted names of the net's layers."""
+    """The answer, whose names are looked at: sorted names of the net's layers, of which "0.bias" is one, too."""
 
     def names(net: nn.Sequential) -> list[str]:
         layers = list(net._modules)
-        return names_of(answer(net), layers)
+        given = sorted({str(name).removesuffix(".bias") for name in answer(net)})
+        if unknown := [name for name in given if name not in layers]:
+            raise Mistake("not-names", f"{unknown[0]!r} is not the name of a layer, such as '0'.")
+        return given
 
     return names
 
@@ -120,18 +122,3 @@ def explain(answer: Callable, judged: list[Judged]) -> None:
     layers = [net._modules[name] for _, (net,), names, _ in judged for name in names]
     if layers and all(isinstance(layer, BATCH_NORMS) for layer in layers):
         raise Mistake("names-the-norm", "These are the batch norms. Name the layers before them.")
-
-
-def names_of(given: Any, layers: Collection[str]) -> list[str]:
-    """What the student returned as sorted names of layers; also 0 for "0", and "0.bias"."""
-    if given is None:
-        raise Mistake("returns-nothing", "Your function returns None: return the names, such as ['0', '3'].")
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise Mistake("not-names", f"Your function returns {given!r}. Return a collection of names, such as ['0', '3'].")
-    given = list(given)
-    if any(isinstance(name, nn.Module | torch.Tensor) for name in given):
-        raise Mistake("modules-not-names", "These are the layers or the biases themselves. Return their names, such as '0'.")
-    names = sorted({str(name).removesuffix(".bias") for name in given})
-    if unknown := [name for name in names if name not in layers]:
-        raise Mistake("not-names", f"{unknown[0]!r} is not the name of a layer, such as '0'.")
-    return names

@@ -26,17 +26,20 @@ APART = 1 << 22  # bytes between two tensors, and before the first
 
 
 class MemoryFault(RuntimeError):
-    """A load or store that would have been wrong: `kind` is "loads-outside", "stores-outside" or "stores-twice"."""
+    """A wrong load or store: `kind` is "loads-outside", "stores-outside", "stores-twice" or, if asked, "loads-twice"."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
         self.kind = kind
 
 
-def guarded_launch(kernel: Callable[..., None], programs: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+def guarded_launch(
+    kernel: Callable[..., None], programs: tuple[int, ...], *arguments: Any, loads_once: bool = False, **constants: Any
+) -> None:
     """Run all programs of `kernel`, one after the other, on tensors of the CPU.
 
-    kernel  a function in Triton's language, decorated with triton.jit or not
+    kernel      a function in Triton's language, decorated with triton.jit or not
+    loads_once  whether a program that loads an element twice is a fault: it asks the memory for what it had already
 
     Raises MemoryFault before a wrong load or store, LabError without Triton, TypeError for arguments that the kernel does not
     take, and what the kernel itself raises.
@@ -56,7 +59,7 @@ def guarded_launch(kernel: Callable[..., None], programs: tuple[int, ...], *argu
     launch = interpreter.InterpretedFunction(function)
     launch.rewriter.rewrite_ast = functools.partial(_rewritten, function, launch.rewriter.rewrite_ast)
     try:
-        with _guard(interpreter.interpreter_builder, copies), interpreted_library(), np.errstate(all="ignore"):
+        with _guard(interpreter.interpreter_builder, copies, loads_once), interpreted_library(), np.errstate(all="ignore"):
             launch[programs](**{**given, **copies})
     except interpreter.InterpreterError as error:
         raise (error.__cause__ or error) from None
@@ -109,13 +112,13 @@ def _far_apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 @contextlib.contextmanager
-def _guard(builder: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
+def _guard(builder: Any, tensors: dict[str, Tensor], loads_once: bool) -> Iterator[None]:
     """Look at what the interpreter's builder is to load and store until the block ends."""
     names, sizes = list(tensors), [tensor.element_size() for tensor in tensors.values()]
     offsets = [_offsets(tensor) for tensor in tensors.values()]
     starts = np.array([tensor.data_ptr() for tensor in tensors.values()])
     addresses = np.sort(np.concatenate([starts[i] + sizes[i] * own for i, own in enumerate(offsets)]))
-    stored_by = np.full(len(addresses), -1)
+    stored_by, loaded_by = np.full((2, len(addresses)), -1)
     plain_load, plain_store = builder.create_masked_load, builder.create_masked_store
 
     def program() -> int:
@@ -139,7 +142,11 @@ def _guard(builder: Any, tensors: dict[str, Tensor]) -> Iterator[None]:
         return found
 
     def load(pointers: Any, mask: Any, other: Any, *policy: Any) -> Any:
-        positions("loads", pointers, mask)
+        found = positions("loads", pointers, mask)
+        again = found[loaded_by[found] == program()]
+        if loads_once and again.size:
+            raise MemoryFault("loads-twice", f"program {program()} loads twice at {place(addresses[again])[0]}")
+        loaded_by[found] = program()
         result = plain_load(pointers, mask, other, *policy)
         if other is None and np.issubdtype(result.data.dtype, np.floating):
             result.data = np.where(mask.data, result.data, np.array(np.nan, result.data.dtype))

@@ -18,6 +18,7 @@ FAULTS = {
     " start of its own tensor, in elements.",
     "stores-outside": "Mask the store as well: what it hits outside of the tensor belongs to something else.",
     "stores-twice": "On a GPU both run at the same time, and either may win. Which elements belong to program i alone?",
+    "loads-twice": "A kernel that is bound by memory takes as long as its bytes: keep what you have loaded in a variable.",
 }
 BLOCK_SIZE = (
     "A block's size must be known when the kernel is compiled, and be a power of two: tl.arange(0, BLOCK). The mask turns off"
@@ -28,7 +29,7 @@ BLOCK_SIZE = (
 def launch(kernel: Callable[..., None], programs: int, *arguments: Any, **constants: Any) -> None:
     """One launch: guarded in the interpreter for tensors of the CPU, compiled for those of a GPU."""
     if arguments[0].device.type == "cpu":
-        return guarded_launch(kernel, (programs,), *arguments, **constants)
+        return guarded_launch(kernel, (programs,), *arguments, loads_once=True, **constants)
     compiled = TritonKernel(own_copy(kernel)).on(arguments[0].device)
     return compiled[(programs,)](*arguments, **constants, enable_fp_fusion=False)
 

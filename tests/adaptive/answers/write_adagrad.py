@@ -12,33 +12,15 @@ def solution(params, grads, state, lr=0.01, eps=1e-10):
         p -= lr * g / (state[i].sqrt() + eps)
 
 
-SUM = "        state[i] += g * g\n"
-DEFAULT_SUMS = ("eps=1e-10", "eps=1e-10, sums={}")
-START = "        if i not in state:\n            state[i] = torch.zeros_like(p)\n"
-
 WRONG = wrong_answers(
     solution,
     [
-        ("wrong-sign", ("p -= lr", "p += lr")),
-        ("rebinds", ("p -= ", "p = p - ")),
-        ("replaces-the-tensors", ("p -= ", "params[i] = p - ")),
-        (
-            "state-shared-between-parameters",
-            (START, ""),
-            (SUM, '        state["G"] = state.get("G", 0) + g * g\n'),
-            ("[i]", '["G"]'),
-        ),
-        ("state-shared-between-optimizers", ("in state", "in MEMORY"), ("state[i]", "MEMORY[i]")),
-        ("state-shared-between-optimizers", DEFAULT_SUMS, ("in state", "in sums"), ("state[i]", "sums[i]")),
-        ("gradient-edited-in-place", (SUM, "        old = g.clone()\n        state[i] += g.pow_(2)\n"), ("lr * g", "lr * old")),
-        ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)")),
+        ("state-shared-between-parameters", ("i not in", "p.shape not in"), ("state[i]", "state[p.shape]")),
         ("argument-ignored", ("+ eps)", "+ 1e-10)")),
         ("argument-ignored", ("p -= lr", "p -= 0.01")),
-        ("some-parameters-rest", ("sqrt() + eps)", "sqrt() + eps)\n        break")),
-        ("state-shared-between-parameters", ("i not in", "p.shape not in"), ("state[i]", "state[p.shape]")),
         ("wrong-value", ("g / (state[i].sqrt() + eps)", "torch.tanh(g) / (1 + eps)")),
     ],
-)  # fmt: skip
+)
 
 
 def by_lists(params, grads, state, lr=0.01, eps=1e-10):

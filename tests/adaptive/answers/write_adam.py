@@ -1,7 +1,7 @@
 """Answers to `write-adam`: count, both moments, both corrections, then the step."""
 
 import torch
-from adaptive.adam_edits import ADAM_EDITS, wrong_answers
+from edited_source import wrong_answers
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
@@ -16,9 +16,6 @@ def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
         p -= lr * m_hat / (v_hat.sqrt() + eps)
 
 
-WRONG = wrong_answers(solution, [*ADAM_EDITS, ("rebinds", ("p -= ", "p = p - "))])
-
-
 def one_tensor_for_both(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
     zeros = state.setdefault("zeros", [torch.zeros_like(p) for p in params])
     t = state["t"] = state.get("t", 0) + 1
@@ -28,6 +25,19 @@ def one_tensor_for_both(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, 
         p -= lr * m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
 
 
+LOOP = "    for i, (p, g) in enumerate(zip(params, grads)):\n"
+WRONG = wrong_answers(
+    solution,
+    [
+        ("argument-ignored", ("+ eps", "+ 1e-8")),
+        ("argument-ignored", (LOOP, f"    beta1, beta2 = 0.9, 0.999\n{LOOP}")),
+        ("argument-ignored", (LOOP, f"    lr = state.setdefault('lr', lr)\n{LOOP}")),
+        ("gradient-edited-in-place", ("g * g", "g.mul_(g)")),
+        ("state-shared-between-optimizers", ('state["t"] = state.get', 'MEMORY["t"] = MEMORY.get')),
+        ("limits-the-size", ("(v_hat.sqrt() + eps)", "(v_hat.sqrt() + eps).clamp_min(1e-8)")),
+        ("limits-the-size", (LOOP, f"{LOOP}        g = g.clamp(-100, 100)\n")),
+    ],
+)
 WRONG += [("moments-share-one-tensor", one_tensor_for_both)]
 
 
@@ -78,12 +88,3 @@ def powers_kept(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8
 
 
 ALSO_RIGHT = [as_torch_does, eps_rescaled, weighted_averages, by_length, powers_kept]
-
-LOOP = "    for i, (p, g) in enumerate(zip(params, grads)):\n"
-WRONG += wrong_answers(
-    solution,
-    [
-        ("limits-the-size", ("(v_hat.sqrt() + eps)", "(v_hat.sqrt() + eps).clamp_min(1e-8)")),
-        ("limits-the-size", (LOOP, f"{LOOP}        g = g.clamp(-100, 100)\n")),
-    ],
-)

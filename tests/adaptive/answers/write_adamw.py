@@ -1,7 +1,7 @@
 """Answers to `write-adamw`: the decay acts on the parameter, the moments see the gradient alone."""
 
 import torch
-from adaptive.adam_edits import ADAM_EDITS, wrong_answers
+from edited_source import wrong_answers
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
@@ -17,14 +17,14 @@ def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, w
         p -= lr * m_hat / (v_hat.sqrt() + eps)
 
 
-DECAY_EDITS = [
-    ("wrong-sign", ("1 - lr * weight_decay", "1 + lr * weight_decay"), ("p -= lr", "p += lr")),
-    ("argument-ignored", ("lr * weight_decay", "lr * 0.01")),
-    ("rebinds", ("p *= 1 - lr * weight_decay", "p = p * (1 - lr * weight_decay)"), ("p -= ", "p = p - ")),
-    ("gradient-edited-in-place", ("p *= 1 - lr * weight_decay", "g += weight_decay * p")),
-]
-
-WRONG = wrong_answers(solution, [*DECAY_EDITS, *ADAM_EDITS])
+WRONG = wrong_answers(
+    solution,
+    [
+        ("wrong-sign", ("1 - lr * weight_decay", "1 + lr * weight_decay"), ("p -= lr", "p += lr")),
+        ("argument-ignored", ("lr * weight_decay", "lr * 0.01")),
+        ("gradient-edited-in-place", ("p *= 1 - lr * weight_decay", "g += weight_decay * p")),
+    ],
+)
 
 
 def decay_in_one_line(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):

@@ -21,44 +21,19 @@ def one_velocity_for_all(params, gradient, state, lr=0.1, momentum=0.9):
         p -= state["v"]
 
 
-def shared_default(params, gradient, state, lr=0.1, momentum=0.9, velocities={}):  # noqa: B006
-    for i, p in enumerate(params):
-        velocities.setdefault(i, torch.zeros_like(p))
-    ahead = gradient([p - momentum * velocities[i] for i, p in enumerate(params)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        velocities[i] = momentum * velocities[i] + lr * g
-        p -= velocities[i]
-
-
 VELOCITY, STEP = "v[i] = momentum * v[i] + lr * g", "p -= v[i]"
 AHEAD = "[p - momentum * velocity for p, velocity in zip(params, v, strict=True)]"
-WRONG = [
-    ("state-shared-between-parameters", one_velocity_for_all),
-    ("state-shared-between-optimizers", shared_default),
-] + wrong_answers(
+WRONG = wrong_answers(
     solution,
-    [("wrong-sign", (STEP, "p += v[i]")), ("gradient-edited-in-place", (VELOCITY, "g *= lr; v[i] = momentum * v[i] + g"))],
+    [
+        ("argument-ignored", ("momentum *", "0.9 *")),
+        ("argument-ignored", (VELOCITY, "v[i] = momentum * v[i] + 0.1 * g")),
+        ("gradient-edited-in-place", (VELOCITY, "g *= lr; v[i] = momentum * v[i] + g")),
+        ("gradient-of-some", (AHEAD, "[params[0] - momentum * v[0]]")),
+        ("wrong-value", (STEP, "p -= momentum * v[i] + lr * g")),
+    ],
 )
-NEW = [
-    ("argument-ignored", ("momentum *", "0.9 *")),
-    ("argument-ignored", (VELOCITY, "v[i] = momentum * v[i] + 0.1 * g")),
-    ("rebinds", (STEP, "p = p - v[i]")),
-    ("gradient-of-some", (AHEAD, "[params[0] - momentum * v[0]]")),
-    ("replaces-the-tensors", (STEP, "params[i] = p - v[i]")),
-    ("wrong-value", (STEP, "p -= momentum * v[i] + lr * g")),
-]
-WRONG += wrong_answers(solution, NEW)
-
-
-def one_after_another(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    for i, p in enumerate(params):
-        g = gradient([q - momentum * velocity for q, velocity in zip(params, v, strict=True)])[i]
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-WRONG += [("one-after-another", one_after_another)]
+WRONG += [("state-shared-between-parameters", one_velocity_for_all)]
 
 
 def per_parameter_state(params, gradient, state, lr=0.1, momentum=0.9):
@@ -73,7 +48,6 @@ def per_parameter_state(params, gradient, state, lr=0.1, momentum=0.9):
 ALSO_RIGHT = [
     per_parameter_state,
     edited(solution, (STEP, "p.copy_(p - v[i])")),
-    edited(solution, ("gradient([", "gradient(["), (VELOCITY, "v[i] = torch.add(v[i] * momentum, g, alpha=lr)")),
-    edited(solution, ("torch.zeros_like(p)", "0.0 * p")),
+    edited(solution, (VELOCITY, "v[i] = torch.add(v[i] * momentum, g, alpha=lr)")),
     edited(solution, ("torch.zeros_like(p) for p in params", "0 for _ in params")),
 ]

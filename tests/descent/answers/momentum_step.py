@@ -12,41 +12,26 @@ def solution(params, grads, state, lr=0.1, momentum=0.9):
         p -= lr * state["b"][i]
 
 
-def edits_the_gradient(params, grads, state, lr=0.1, momentum=0.9):
-    b = state.setdefault("b", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        g += momentum * b[i]
-        b[i] = g.clone()
-        p -= lr * g
-
-
-def one_velocity_for_all(params, grads, state, lr=0.1, momentum=0.9):
-    for p, g in zip(params, grads, strict=True):
-        state["b"] = momentum * state.get("b", torch.zeros_like(p)) + g
-        p -= lr * state["b"]
-
-
-VELOCITIES = {}
-
-
-def global_velocity(params, grads, state, lr=0.1, momentum=0.9):
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        VELOCITIES[i] = momentum * VELOCITIES.get(i, torch.zeros_like(p)) + g
-        p -= lr * VELOCITIES[i]
-
-
-WRONG = [
-    ("gradient-edited-in-place", edits_the_gradient),
-    ("state-shared-between-parameters", one_velocity_for_all),
-    ("state-shared-between-optimizers", global_velocity),
-]
-
-
 def keyed_by_shape(params, grads, state, lr=0.1, momentum=0.9):
     for p, g in zip(params, grads, strict=True):
         b = state.get(p.shape, torch.zeros_like(p))
         state[p.shape] = momentum * b + g
         p -= lr * state[p.shape]
+
+
+OLD = 'state["b"][i]'
+VELOCITY, STEP = f"{OLD} = momentum * {OLD} + g", f"p -= lr * {OLD}"
+WRONG = wrong_answers(
+    solution,
+    [
+        ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)"), ("+ g", "+ g.float()")),
+        ("argument-ignored", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
+        ("argument-ignored", (STEP, f"p -= 0.1 * {OLD}")),
+        ("wrong-value", (VELOCITY, f"{OLD} = momentum * {OLD} + g.clamp(-1, 1)")),
+        ("wrong-value", (STEP, f"p -= lr * {OLD} / {OLD}.norm()")),
+    ],
+)
+WRONG += [("state-shared-between-parameters", keyed_by_shape)]
 
 
 def keyed_by_id(params, grads, state, lr=0.1, momentum=0.9):
@@ -79,27 +64,4 @@ def the_librarys(params, grads, state, lr=0.1, momentum=0.9):
     state["optimizer"].step()
 
 
-VELOCITY, STEP = 'state["b"][i] = momentum * state["b"][i] + g', 'p -= lr * state["b"][i]'
-OLD = 'state["b"][i]'
-
-
-def remembers_one_gradient(params, grads, state, lr=0.1, momentum=0.9):
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        b = momentum * state.get(i, 0) + g
-        state[i] = g.clone()
-        p -= lr * b
-
-
-WRONG += [("state-shared-between-parameters", keyed_by_shape), ("last-gradient-only", remembers_one_gradient)] + wrong_answers(
-    solution,
-    [
-        ("wrong-sign", (STEP, f"p += lr * {OLD}")),
-        ("rebinds", (STEP, f"p = p - lr * {OLD}")),
-        ("argument-ignored", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
-        ("argument-ignored", (STEP, f"p -= 0.1 * {OLD}")),
-        ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)"), ("+ g", "+ g.float()")),
-        ("wrong-value", (VELOCITY, f"{OLD} = momentum * {OLD} + g.clamp(-1, 1)")),
-        ("wrong-value", (STEP, f"p -= lr * {OLD} / {OLD}.norm()")),
-    ],
-)
 ALSO_RIGHT = [keyed_by_id, by_foreach, starts_with_the_gradient, the_librarys]

@@ -1,8 +1,5 @@
 """Answers to `accumulate-gradients`: the step of a large batch from several small ones."""
 
-import itertools
-
-import numpy as np
 import torch
 from edited_source import wrong_answers
 from torch.nn import functional as F
@@ -29,28 +26,6 @@ def of_most_tutorials(net, optimizer, batches, k):
             optimizer.zero_grad()
 
 
-def by_hand(net, optimizer, batches, k):
-    for start in range(0, len(batches), k):
-        group = batches[start : start + k]
-        loss = sum(F.cross_entropy(net(x), y, reduction="sum") for x, y in group) / sum(len(y) for _, y in group)
-        with torch.no_grad():
-            for p, g in zip(net.parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True):
-                p -= 0.5 * g
-
-
-def rest_singly(net, optimizer, batches, k):
-    full = len(batches) // k * k
-    solution(net, optimizer, batches[:full], k)
-    solution(net, optimizer, batches[full:], 1)
-
-
-def rest_with_the_last(net, optimizer, batches, k):
-    full = max(1, len(batches) // k)
-    groups = [batches[i * k : (i + 1) * k] for i in range(full - 1)] + [batches[(full - 1) * k :]]
-    for group in groups:
-        solution(net, optimizer, group, len(group))
-
-
 def concatenated(net, optimizer, batches, k):
     for start in range(0, len(batches), k):
         x, y = (torch.cat(parts) for parts in zip(*batches[start : start + k], strict=True))
@@ -68,51 +43,20 @@ def one_loss(net, optimizer, batches, k):
         optimizer.step()
 
 
-def one_step_more(net, optimizer, batches, k):
-    solution(net, optimizer, batches, k)
-    optimizer.zero_grad(set_to_none=False)
-    optimizer.step()
-
-
-FOR, GROUP, WEIGHT = "    for start", "batches[start : start + k]", " * len(y) / samples"
+WEIGHT = " * len(y) / samples"
 CLEAR, STEP, RATE = "        optimizer.zero_grad()\n", "        optimizer.step()\n", 'optimizer.param_groups[0]["lr"]'
-DUE, LAST = "(i + 1) % k == 0", " or i == len(batches) - 1"
 WRONG = [
     *wrong_answers(
         solution,
         [
             ("other-weights", (WEIGHT, f"{WEIGHT} / 2")),
-            ("other-weights", (STEP, f"        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n{STEP}")),
             ("wrong-loss", ("cross_entropy", "nll_loss")),  # without the softmax
             ("not-cleared-at-first", (CLEAR, ""), (STEP, STEP + CLEAR)),
-            ("never-steps", (STEP, "")),
-            ("zeroed-before-step", (STEP, f"        net.zero_grad(set_to_none=False)\n{STEP}")),
-            ("other-weights", (FOR, f"    k = len(batches) // k or 1\n{FOR}")),
-            ("inputs-changed", (GROUP, "[batches.pop(0) for _ in range(min(k, len(batches)))]")),
-            ("evaluation-mode", (FOR, f"    net.eval()\n{FOR}")),
             ("changes-the-rate", (WEIGHT, ""), (STEP, f"        {RATE} /= len(group)\n{STEP}        {RATE} *= len(group)\n")),
         ],
     ),
-    ("last-group-dropped", of_most_tutorials),
-    *wrong_answers(
-        of_most_tutorials,
-        [
-            ("last-group-dropped", (" / k", "")),
-            ("last-group-divided-by-k", (DUE, DUE + LAST)),
-            ("not-divided", (" / k", ""), (DUE, DUE + LAST)),
-            ("one-batch-early", (DUE, "i % k == 0")),
-            ("one-batch-early", (DUE, "i % k == 0" + LAST)),
-            ("accumulates", (f"    {CLEAR}", ""), (DUE, DUE + LAST)),
-            ("cleared-for-each-batch", ("        (F.", f"{CLEAR}        (F."), (DUE, DUE + LAST)),
-            ("a-step-for-each-batch", (DUE, "True")),
-        ],
-    ),
-    ("another-optimizer", by_hand),
-    ("rest-one-by-one", rest_singly),
-    ("rest-joined-to-the-last-group", rest_with_the_last),
     ("large-batch-at-once", concatenated),
     ("all-graphs-at-once", one_loss),
-    ("other-number-of-steps", one_step_more),
     (
         "other-weights",
         lambda net, optimizer, batches, k: solution(net, optimizer, sorted(batches, key=lambda b: -len(b[1])), k),
@@ -170,30 +114,6 @@ def log_probabilities(net, optimizer, batches, k):
         optimizer.step()
 
 
-def from_an_iterator(net, optimizer, batches, k):
-    remaining = iter(batches)
-    while group := list(itertools.islice(remaining, k)):
-        net.zero_grad()
-        samples = np.sum([y.numel() for _, y in group])
-        for x, y in group:
-            (F.cross_entropy(net(x), y, reduction="none").sum() / samples).backward()
-        optimizer.step()
-
-
-def counting_samples(net, optimizer, batches, k):
-    """The gradients are multiplied once, when the group's samples are known."""
-    optimizer.zero_grad()
-    samples = 0
-    for i, (x, y) in enumerate(batches, start=1):
-        F.nll_loss(net(x).log_softmax(-1), y, reduction="sum").backward()
-        samples += y.shape[0]
-        if i % k == 0 or i == len(batches):
-            torch._foreach_div_([p.grad for p in net.parameters()], float(samples))
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
-            samples = 0
-
-
 def with_checkpoints_and_a_scheduler(net, optimizer, batches, k):
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
     for start in range(0, len(batches), k):
@@ -220,5 +140,11 @@ def as_a_function(net, optimizer, batches, k):
         optimizer.step()
 
 
-ALSO_RIGHT = [clears_and_divides, with_closure, with_autograd_grad, log_probabilities, from_an_iterator, counting_samples]
-ALSO_RIGHT += [with_checkpoints_and_a_scheduler, as_a_function]
+ALSO_RIGHT = [
+    clears_and_divides,
+    with_closure,
+    with_autograd_grad,
+    log_probabilities,
+    with_checkpoints_and_a_scheduler,
+    as_a_function,
+]

@@ -15,35 +15,14 @@ def solution(g, coefficients, eps):
     return X.mT if tall else X
 
 
-TALL, NORM, STEP = "g.shape[0] > g.shape[1]", "max(X.norm().item(), eps)", "X = a * X + (b * A + c * (A @ A)) @ X"
+STEP = "X = a * X + (b * A + c * (A @ A)) @ X"
 WRONG = [
     *wrong_answers(
         solution,
         [
-            ("inputs-changed", (f"X = X / {NORM}", f"X /= {NORM}")),
-            ("larger-side", (TALL, "False")),
-            ("larger-side", (TALL, "g.shape[0] != g.shape[1]")),
-            ("not-transposed-back", ("return X.mT if tall else X", "return X")),
-            ("other-singular-values", (NORM, "max(2 * X.norm().item(), eps)")),
             ("other-singular-values", (STEP, STEP + "\n        X = X / max(X.norm().item(), 1)")),
             ("other-singular-vectors", (STEP, "X = a * X + b * A @ X + c * (A @ A).tril() @ X")),
-            ("powers-of-elements", (STEP, "X = a * X + b * X.pow(3) + c * X.pow(5)")),
-            ("squares-of-elements", ("A @ A", "A.square()")),
-            ("no-floor", (NORM, "X.norm()")),
-            ("epsilon-added", (NORM, "(X.norm() + eps)")),
-            ("spectral-norm", (NORM, "max(torch.linalg.svdvals(X)[0], eps)")),
-            (
-                "same-coefficients",
-                ("for a, b, c in coefficients:\n", "for _ in coefficients:\n        a, b, c = coefficients[0]\n"),
-            ),
-            ("other-singular-values", (STEP, f"{STEP.replace('X = ', 'X = (', 1)}).clamp(-1, 1)")),
-            ("wrong-shape", ("return X.mT if tall else X", "return X if tall else X.mT")),
-            ("returns-nothing", ("return X.mT if tall else X", "pass")),
         ],
-    ),
-    (
-        "polar-factor",
-        lambda g, coefficients, eps: torch.linalg.svd(g, full_matrices=False)[0] @ torch.linalg.svd(g, full_matrices=False)[2],
     ),
     ("low-precision", lambda g, coefficients, eps: solution(g.bfloat16(), coefficients, eps).to(g.dtype)),
 ]

@@ -33,71 +33,24 @@ def before_nan(losses):
     return list(takewhile(math.isfinite, losses))
 
 
-def reads(what, smoothing=smooth, cut=before_nan):
-    def rate(rates, losses, beta):
-        values = smoothing(cut(losses), beta)
-        return what(rates, values)
-
-    return rate
-
-
-def tenth_at(where):
-    return lambda rates, values: rates[int(where(values))] / 10
-
-
 def uncorrected(losses, beta):
     return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss, initial=0.0))[1:]
 
 
-def steepest(values):
-    return np.diff(values).argmin() + 1
-
-
-def loses_the_last(losses):
-    finite = before_nan(losses)
-    return finite if len(finite) == len(losses) else finite[:-1]
-
-
-least = tenth_at(np.argmin)
-
-
-MEAN, SWAPPED = "beta * m + (1 - beta) * loss", "(1 - beta) * m + beta * loss"
 CORRECTED, TENTH = "m / (1 - beta ** (t + 1))", "chosen / 10"
 WRONG = [
     *wrong_answers(
         solution,
         [
             ("none-of-the-rates", (CORRECTED, "loss"), (TENTH, "chosen")),
-            ("raises", (CORRECTED, "m / (1 - beta**t)")),
-            ("weights-swapped", (MEAN, SWAPPED), (CORRECTED, "m")),
-            ("another-step", (MEAN, "beta * m + (1 - beta) * round(loss, 4)")),
             ("another-step", ("abs(loss) <", "0 < loss <")),
             ("wrong-factor", (TENTH, "chosen / 100")),
-            ("wrong-type", (TENTH, "chosen / 10, 0.0")),
-            ("returns-nothing", (f"return {TENTH}", "pass")),
         ],
     ),
     (
         "reads-past-the-end",
         lambda rates, losses, beta: solution(rates, [x if x < 1e3 or x == math.inf else 1e3 for x in losses], beta),
     ),
-    ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),
-    ("steepest", reads(tenth_at(steepest))),
-    ("none-of-the-rates", reads(lambda rates, values: rates[steepest(values)])),
-    ("largest-loss", reads(tenth_at(np.argmax))),
-    ("last-rate", reads(lambda rates, values: rates[len(values) - 1] / 10)),
-    ("nan-is-least", lambda rates, losses, beta: rates[int(torch.tensor(smooth(losses, beta)).argmin())] / 10),
-    ("nan-is-least", lambda rates, losses, beta: rates[int(np.argmin(losses))] / 10),
-    ("counts-on-after-nan", reads(least, cut=lambda losses: [loss for loss in losses if math.isfinite(loss)])),
-    ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses, nan=0.0, posinf=0.0, neginf=0.0).tolist())),
-    ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses).tolist())),
-    ("reads-past-the-end", lambda rates, losses, beta: rates[int(np.nanargmin(smooth(losses, beta)))] / 10),
-    ("nan-is-large", reads(least, cut=lambda losses: [loss if math.isfinite(loss) else 1e9 for loss in losses])),
-    ("ends-too-early", reads(least, cut=loses_the_last)),
-    ("blind", lambda rates, losses, beta: max(rates) / 10),
-    ("one-rate-too-far", reads(lambda rates, values: rates[min(int(np.argmin(values)) + 1, len(values) - 1)] / 10)),
-    ("first-rise", reads(tenth_at(lambda values: next((t for t, d in enumerate(np.diff(values)) if d > 0), len(values) - 1)))),
-    ("none-of-the-rates", lambda rates, losses, beta: math.sqrt(rates[0] * solution(rates, losses, beta))),
 ]
 
 

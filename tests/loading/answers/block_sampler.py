@@ -77,10 +77,6 @@ def used_up(size, block):
     return Once()
 
 
-def a_generator(size, block):
-    yield from order(size, block)
-
-
 def sets_itself_back(size, block):
     class Own(Given):
         def __iter__(self):
@@ -122,6 +118,13 @@ def one_order_for_all(size, block):
 CLASS, ITER, EACH = "    class Blocks", "        def __iter__(self):\n", "            for number"
 COUNT, NUMBERS, PLACES = "-(-size // block)", "torch.randperm(-(-size // block))", "torch.randperm(len(inside)).tolist()"
 START, END, ITEM = "number * block", "min(size, (number + 1) * block)", "inside[place]"
+KEPT = {}
+
+
+def kept_by_size(size, block):
+    return KEPT.setdefault(size, solution(size, block))
+
+
 WRONG = [
     *wrong_answers(
         solution,
@@ -137,8 +140,7 @@ WRONG = [
             ),
             ("same-order-every-epoch", (NUMBERS, "numbers"), (CLASS, f"    numbers = {NUMBERS}\n{CLASS}")),
             ("no-length", ("        def __len__(self):\n            return size\n", "")),
-            ("not-iterable", ("(torch.utils.data.Sampler)", ""), ("__iter__", "indices")),
-            ("returns-the-class", ("Blocks()", "Blocks")),
+            ("wrong-type", ("Blocks()", "Blocks")),
             ("block-in-a-fixed-place", (f"{NUMBERS}.tolist()", f"[*torch.randperm({COUNT} - 1).tolist(), {COUNT} - 1]")),
             (
                 "only-rotated",  # the blocks
@@ -160,7 +162,6 @@ WRONG = [
     ("same-order-inside-every-epoch", inside_drawn_once),
     ("same-order-again", two_epochs_alike),
     ("empty-second-epoch", used_up),
-    ("runs-nothing", a_generator),
     ("starts-again", sets_itself_back),
     ("no-iterator", iter_gives_a_list),
     ("never-ends", without_end),
@@ -172,8 +173,7 @@ WRONG = [
     ("not-shuffled", lambda size, block: Given(lambda: range(size), size)),
     ("yields-blocks", lambda size, block: Given(lambda: shuffled(cut(size, block)), size)),
     ("index-out-of-range", lambda size, block: Given(lambda: [i + 1 for i in order(size, block)], size)),
-    ("returns-nothing", lambda size, block: None),
-    ("not-iterable", lambda size, block: order),
+    ("edge-in-order", lambda size, block: Given(lambda: range(size), size) if block >= size else solution(size, block)),
     ("empty-second-epoch", lambda size, block: iter(order(size, block))),
     ("length-counts-blocks", lambda size, block: Given(lambda: order(size, block), size // block)),
 ]
@@ -226,10 +226,9 @@ def with_tensors(size, block):  # no Sampler of torch's, whole epochs as lists, 
 
 ALSO_RIGHT = [
     with_tensors,
-    lambda size, block: Given(lambda: [torch.tensor(i) for i in order(size, block)], size),
     by_numpy,
     by_sorting,
     as_a_list_subclass,
     lambda size, block: Given(lambda: torch.tensor(order(size, block)), size),
-    lambda size, block: Given(lambda: np.array(order(size, block)), size),
 ]
+WRONG += [("blocks-torn", kept_by_size)]

@@ -1,5 +1,6 @@
 """Answers to `seed-the-workers`: the data set's generator gets base_seed + worker_id."""
 
+import functools
 import os
 import random
 import time
@@ -23,73 +24,35 @@ def set_seed(seed):
     dataset().rng = np.random.default_rng(seed)
 
 
-def base_only(worker_id):
-    set_seed(torch.initial_seed() - worker_id)
+def info():
+    return torch.utils.data.get_worker_info()
 
 
-def number_only(worker_id):
-    set_seed(worker_id)
-
-
-def constant(worker_id):
-    set_seed(0)
-
-
-def other_constant(worker_id):
-    set_seed(1234)
-
-
-def clock(worker_id):
-    set_seed(int(time.time()))
-
-
-def clock_and_number(worker_id):
-    set_seed(time.time_ns() + worker_id)
-
-
-def numpys_global(worker_id):
-    np.random.seed(torch.initial_seed() % 2**32)
-
-
-def torchs_global(worker_id):
-    torch.manual_seed(torch.initial_seed() + worker_id)
-
-
-def too_long_a_seed(worker_id):
-    np.random.seed(torch.initial_seed())
-
-
-def a_number(worker_id):
-    dataset().rng = torch.initial_seed()
-
-
-def few_seeds(worker_id):
-    set_seed(torch.initial_seed() % 2)
-
-
-def returned(worker_id):
-    return np.random.default_rng(torch.initial_seed())
+def counting(worker_id, calls=[]):  # noqa: B006
+    calls.append(worker_id)
+    set_seed([worker_id, len(calls)])
 
 
 WRONG = [
-    ("same-in-all-workers", base_only),
-    ("same-in-every-epoch", number_only),
-    ("one-seed-for-all", constant),
-    ("one-seed-for-all", other_constant),
-    ("depends-on-time", clock),
-    ("depends-on-time", clock_and_number),
-    ("the-datasets-generator-untouched", numpys_global),
-    ("the-datasets-generator-untouched", torchs_global),
-    ("returned-instead", returned),
-    ("not-a-generator", a_number),
-    ("same-in-all-workers", few_seeds),
-    ("seed-too-long", too_long_a_seed),
-    ("raises", lambda worker_id: dataset().rng.seed(worker_id)),
+    ("same-in-all-workers", lambda worker_id: set_seed(torch.initial_seed() - worker_id)),
+    ("same-in-all-workers", lambda worker_id: set_seed(torch.initial_seed() % 2)),
+    ("same-in-every-epoch", lambda worker_id: set_seed(worker_id)),
+    ("one-seed-for-all", lambda worker_id: set_seed(1234)),
+    ("depends-on-time", lambda worker_id: set_seed(int(time.time()))),
+    ("depends-on-time", lambda worker_id: set_seed(time.time_ns() + worker_id)),
+    ("counts-its-calls", counting),
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 256)),
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 1000)),
+    ("seeds-meet", lambda worker_id: set_seed((info().seed - worker_id) % 11 + worker_id)),
+    ("the-datasets-generator-untouched", lambda worker_id: np.random.seed(torch.initial_seed() % 2**32)),
+    ("the-datasets-generator-untouched", lambda worker_id: torch.manual_seed(torch.initial_seed() + worker_id) and None),
+    ("returned-instead", lambda worker_id: np.random.default_rng(torch.initial_seed())),
+    ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.initial_seed())),
+    ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.Generator().manual_seed(info().seed))),
+    ("seed-too-long", lambda worker_id: np.random.seed(torch.initial_seed())),
+    ("seed-too-long", lambda worker_id: setattr(dataset(), "rng", np.random.RandomState(info().seed))),
+    ("raises", lambda worker_id: set_seed(-1)),
 ]
-
-
-def info():
-    return torch.utils.data.get_worker_info()
 
 
 def says_its_number(worker_id):
@@ -101,30 +64,12 @@ def in_the_generators_state(worker_id):
     dataset().rng.bit_generator.state = np.random.default_rng(info().seed).bit_generator.state
 
 
-WRONG += [
-    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 256)),
-    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 1000)),
-    ("same-in-every-epoch", lambda worker_id: set_seed([0, worker_id])),
-    ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.Generator().manual_seed(info().seed))),
-    ("wrong-arguments", lambda: set_seed(info().seed)),
-]
-
-
-def counting(worker_id, calls=[]):  # noqa: B006
-    calls.append(worker_id)
-    set_seed([worker_id, len(calls)])
-
-
-WRONG += [
-    ("counts-its-calls", counting),
-    ("seed-too-long", lambda worker_id: setattr(dataset(), "rng", np.random.RandomState(info().seed))),
-]
 ALSO_RIGHT = [
     lambda worker_id: set_seed(random.getrandbits(64)),  # torch seeds Python's random and NumPy's for each worker
     lambda worker_id: set_seed(np.random.SeedSequence(info().seed - worker_id).spawn(info().num_workers)[worker_id]),
     says_its_number,
     in_the_generators_state,
-    lambda worker_id: set_seed(torch.initial_seed()),
+    functools.partial(lambda offset, worker_id: set_seed(torch.initial_seed() + offset), 0),
     lambda worker_id: set_seed(np.random.randint(2**31)),  # NumPy's generator is seeded by torch
     lambda worker_id: set_seed(torch.initial_seed() % 2**32),
     lambda worker_id: set_seed([info().seed - worker_id, worker_id]),

@@ -61,6 +61,7 @@ WRONG = [
             ("decays-too", (STEP, "p -= lr * (p.grad + p)")),
             ("some-left-out", ("for p in parameters", "for p in parameters[1:]")),
             ("zeroed-too-soon", (STEP, "new = p - lr * p.grad")),
+            ("raises", (STEP, "p -= lr * torch.stack([q.grad for q in parameters])")),
             ("wrong-value", (STEP, "p -= lr**2 * p.grad")),
             ("wrong-value", (STEP, "p -= lr * p.grad.clamp(-1, 1)")),
             ("wrong-value", ("    with", "    torch.nn.utils.clip_grad_norm_(parameters, 100.0)\n    with")),

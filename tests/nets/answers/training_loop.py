@@ -1,6 +1,5 @@
 """Answers to `training-loop`: forward, loss, zero_grad, backward, step, and the loss as a plain number."""
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from edited_source import edited, wrong_answers
@@ -23,6 +22,18 @@ FORWARD, START = f"        loss = {LOSS}\n", "    losses = []\n"
 STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
 CLIP = "        torch.nn.utils.clip_grad_{}_(net.parameters(), 1.0)\n"
 BY_HAND = "        with torch.no_grad():\n            for p in net.parameters():\n                p -= 0.3 * p.grad\n"
+
+
+def one_forward_for_all(net, optimizer, x, y, steps):
+    losses, output = [], net(x)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy(output, y)
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
 
 WRONG = wrong_answers(
     solution,
@@ -50,14 +61,13 @@ WRONG = wrong_answers(
         ("other-weights", (STEP, f"{STEP}        for p in net.parameters():\n            p.data.clamp_(-0.1, 0.1)\n")),
         ("keeps-graphs", ("loss.item()", "loss")),
         ("tensors-in-the-list", ("loss.item()", "loss.detach()")),
-        ("wrong-type", (RETURN, "    return loss.item()")),
-        ("returns-nothing", (RETURN, "")),
         ("wrong-count", (RETURN, "    return losses[-1:]")),
         ("wrong-value", ("loss.item()", "loss.item() + (losses[-1] if losses else 0)")),
         ("clipped-gradients", (BACKWARD, BACKWARD + CLIP.format("norm"))),
         ("clipped-gradients", (BACKWARD, BACKWARD + CLIP.format("value"))),
     ],
 )
+WRONG += [("changed-before-backward", one_forward_for_all)]
 
 
 def clears_at_the_end(net, optimizer, x, y, steps):
@@ -69,27 +79,6 @@ def clears_at_the_end(net, optimizer, x, y, steps):
         optimizer.zero_grad(set_to_none=False)
         losses[i] = loss.item()
     return losses.tolist()
-
-
-ALSO_RIGHT = [
-    lambda *given: list(np.array(solution(*given), dtype=np.float32)),
-    clears_at_the_end,
-    edited(solution, (ZERO, ""), (f"        loss = {LOSS}\n", f"        optimizer.zero_grad()\n        loss = {LOSS}\n")),
-    edited(solution, (LOSS, "-(y * net(x).log() + (1 - y) * (1 - net(x)).log()).mean()")),
-    edited(solution, ("optimizer.zero_grad()", "net.zero_grad()"), ("loss.item()", "float(loss)"), ("[]", "list()")),
-    edited(solution, (RETURN, "    return tuple(losses)")),
-]
-
-
-def one_forward_for_all(net, optimizer, x, y, steps):
-    losses, output = [], net(x)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = F.binary_cross_entropy(output, y)
-        loss.backward(retain_graph=True)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def by_closure(net, optimizer, x, y, steps):
@@ -115,5 +104,12 @@ def with_a_scheduler_and_functional_calls(net, optimizer, x, y, steps):
     return losses
 
 
-WRONG += [("changed-before-backward", one_forward_for_all)]
-ALSO_RIGHT += [by_closure, with_a_scheduler_and_functional_calls]
+ALSO_RIGHT = [
+    clears_at_the_end,
+    by_closure,
+    with_a_scheduler_and_functional_calls,
+    edited(solution, (ZERO, ""), (f"        loss = {LOSS}\n", f"        optimizer.zero_grad()\n        loss = {LOSS}\n")),
+    edited(solution, (LOSS, "-(y * net(x).log() + (1 - y) * (1 - net(x)).log()).mean()")),
+    edited(solution, ("optimizer.zero_grad()", "net.zero_grad()"), ("loss.item()", "float(loss)"), ("[]", "list()")),
+    edited(solution, (RETURN, "    return tuple(losses)")),
+]

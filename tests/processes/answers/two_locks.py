@@ -1,6 +1,7 @@
 """Answers to `two-locks`: one order for both directions, one lock where both accounts are one."""
 
 import contextlib
+import functools
 import threading
 
 from edited_source import edited, wrong_answers
@@ -46,16 +47,13 @@ def tells_that_it_gave_up(source, target, amount):
             target.lock.release()
 
 
-def kept_after_the_error(source, target, amount):
-    accounts = sorted({source, target}, key=lambda account: account.name)
-    for account in accounts:
-        account.lock.acquire()
-    if source.balance < amount:
-        raise ValueError("too little")
-    source.balance -= amount
-    target.balance += amount
-    for account in accounts:
-        account.lock.release()
+def never_two_at_once(source, target, amount):
+    with source.lock:
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+    with target.lock:
+        target.balance += amount
 
 
 def timeout_ignored(source, target, amount):
@@ -78,7 +76,7 @@ def timeout_ignored_source_first(source, target, amount):
         try:
             move(source, target, amount)
         finally:
-            if target is not source:
+            if target is not source and target.lock.locked():
                 target.lock.release()
 
 
@@ -113,21 +111,41 @@ WRONG = [
             ("money-made", (TAKE, READ), (GIVE, WRITE)),
             ("blocks-forever", (CHECK, "while source.balance < amount:\n            pass")),
             ("refuses-too-much", ("source.balance < amount", "source.balance <= amount")),
-            ("another-error", (CHECK, "assert source.balance >= amount")),
+            ("refuses-too-much", ("source.balance < amount", "source.balance > amount")),
+            ("raises", (CHECK, "assert source.balance >= amount")),
+            (
+                "lost-update",  # the lock is taken twice
+                (CHECK, "pass"),
+                (HOLD, f"    with source.lock:\n        if source.balance < amount:\n            raise ValueError\n{HOLD}"),
+            ),
+            (
+                "lost-update",  # the message reads the balance behind the lock
+                (CHECK, "if source.balance < amount:\n            held.close()\n            raise ValueError(source.balance)"),
+            ),
         ],
     ),
     (
         "gives-up-silently",
         edited(tells_that_it_gave_up, ("timeout=0.01", "blocking=False"), ('raise TimeoutError("busy")', "return")),
     ),
-    ("lock-kept", kept_after_the_error),
+    (
+        "half-done",
+        edited(
+            never_two_at_once,
+            ("with target.lock:", "if target.lock.acquire(timeout=0.1):"),
+            ("target.balance += amount", "target.balance += amount\n        target.lock.release()"),
+        ),
+    ),
+    (
+        "lock-kept",  # after the error
+        edited(
+            never_two_at_once,
+            ("with source.lock:", "source.lock.acquire()\n    if True:"),
+            ("with target.lock:", "source.lock.release()\n    with target.lock:"),
+        ),
+    ),
     ("acquire-ignored", timeout_ignored),
     ("acquire-ignored", timeout_ignored_source_first),
-    (
-        "one-lock-only",
-        lambda source, target, amount: [None for _ in [0] if target.lock.acquire()] and move(source, target, amount),
-    ),
-    ("raises", lambda source, target, amount: source.withdraw(amount)),
 ]
 
 
@@ -155,15 +173,6 @@ def tries_and_steps_back(source, target, amount):
                     target.lock.release()
 
 
-def never_two_at_once(source, target, amount):
-    with source.lock:
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance -= amount
-    with target.lock:
-        target.balance += amount
-
-
 def by_name_in_two_branches(source, target, amount):
     if source is target:
         return
@@ -182,7 +191,7 @@ def with_finally(source, target, amount):
     try:
         move(source, target, amount)
     finally:
-        for lock in reversed(locks):
+        for lock in filter(lambda lock: lock.locked(), locks):
             lock.release()
 
 
@@ -207,4 +216,5 @@ ALSO_RIGHT = [
     with_finally,
     edited(solution, (BY_NAME, f"{BY_NAME}[::-1]")),
     both_in_a_dictionary,
+    functools.partial(solution),
 ]

@@ -28,42 +28,19 @@ def limit(weight, index, pointers=1):
     return weight.numel() - kept
 
 
-def changes_the_matrix(weight, index_dtype):
-    found = solution(weight, index_dtype)
-    weight[weight.abs() > 5] = 0
-    return found
-
-
-def kept_by_shape(weight, index_dtype, known={}):  # noqa: B006
-    return known.setdefault((weight.shape, weight.dtype, index_dtype), solution(weight, index_dtype))
-
-
-STORED, POINTERS = "stored = nonzeros * (value + index) + (rows + 1) * index", "(rows + 1) * index"
-COUNT = "int((weight != 0).sum())"
-VALUE, INDEX = "weight.element_size()", "index_dtype.itemsize"
 BOTH = "return stored, rows * columns - most"
 WRONG = [
     *wrong_answers(
         solution,
         [
-            ("wrong-value", (COUNT, "int(weight.sign().abs().half().sum())")),
-            ("twelve-bytes-always", (VALUE, "4"), (INDEX, "8")),
-            ("wrong-value", (STORED, "stored = nonzeros * (value + 8) + rows * 8")),
-            ("wrong-value", (STORED, f"stored = nonzeros * (value + index + 1) + {POINTERS}")),
             ("more-zeros-than-elements", (BOTH, "return stored, (rows * columns - most) * 8")),
             ("wrong-order", (BOTH, "return rows * columns - most, stored")),
-            ("wrong-type", (BOTH, "return stored")),
-            ("wrong-type", (BOTH, 'return f"{stored / 1e6:.1f} MB"')),
-            ("returns-nothing", (BOTH, "")),
         ],
     ),
+    ("share-not-a-number", with_zeros(lambda w, i: limit(w, i) / w.numel())),
+    ("not-a-whole-number", with_zeros(lambda w, i: math.nan)),
     ("not-enough-zeros", with_zeros(lambda w, i: w.numel() // 3)),
     ("more-zeros-than-needed", with_zeros(lambda w, i: w.numel())),
-    ("more-zeros-than-needed", with_zeros(lambda w, i: math.ceil(limit(w, i)) + 1)),
-    ("twelve-bytes-always", lambda w, index: (int((w != 0).sum()) * 12, 2 * w.numel() // 3)),
-    ("inputs-changed", changes_the_matrix),
-    ("remembers-calls", kept_by_shape),
-    ("raises", lambda w, index: (w.nnz() * 12, 0)),
 ]
 
 
@@ -109,14 +86,6 @@ def by_a_loop(weight, index_dtype):
     return total, zeros
 
 
-def as_tensors(weight, index_dtype):
-    return torch.tensor(solution(weight, index_dtype))
-
-
-def as_floats(weight, index_dtype):
-    return tuple(float(number) for number in solution(weight, index_dtype))
-
-
 def by_bisection(weight, index_dtype):
     import bisect
 
@@ -130,10 +99,4 @@ def by_bisection(weight, index_dtype):
     return len(weight.nonzero()) * (value + index) + pointers, smaller
 
 
-ALSO_RIGHT = [by_torch, by_numpy, by_scipy, by_a_loop, as_tensors, as_floats, by_bisection]
-
-
-WRONG += [
-    ("not-a-whole-number", lambda weight, index_dtype, number=number: (solution(weight, index_dtype)[0], number))
-    for number in (math.inf, math.nan)
-]
+ALSO_RIGHT = [by_torch, by_numpy, by_scipy, by_a_loop, by_bisection]

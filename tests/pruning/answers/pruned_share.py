@@ -1,7 +1,6 @@
 """Answers to `pruned-share`: which share of a net's weights is 0."""
 
 import copy
-from fractions import Fraction
 
 import numpy as np
 import torch
@@ -27,52 +26,11 @@ def _of(tensors):
     return sum(int((t == 0).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
 
 
-def biases_too(net):
-    zeros = total = 0
-    for layer in layers(net):
-        for tensor in (layer.weight, layer.bias):
-            if tensor is not None:
-                zeros, total = zeros + int((tensor == 0).sum()), total + tensor.numel()
-    return zeros / total
-
-
-def masks_twice(net):
-    zeros = sum(int((layer.weight == 0).sum()) for layer in layers(net))
-    zeros += sum(
-        int((layer.weight_mask == 0).sum()) for layer in layers(net) if prune.is_pruned(layer) and hasattr(layer, "weight_mask")
-    )
-    return zeros / sum(layer.weight.numel() for layer in layers(net))
-
-
-def mean_of_shares(net):
-    return sum(float((layer.weight == 0).float().mean()) for layer in layers(net)) / len(layers(net))
-
-
-def mean_of_masked(net):
-    found = [layer for layer in layers(net) if hasattr(layer, "weight_mask")]
-    return sum(float((layer.weight == 0).double().mean()) for layer in found) / max(len(found), 1)
-
-
 def removes_the_masks(net):
     for layer in layers(net):
         if hasattr(layer, "weight_mask"):
             prune.remove(layer, "weight")
     return solution(net)
-
-
-def mean_of_masked_and_biases(net):
-    found = [t for layer in layers(net) for t in (layer.weight, layer.bias) if t is not None]
-    return sum(float((t == 0).double().mean()) for t in found) / len(found)
-
-
-def layers_with_masks_if_any(net):
-    return _of([m.weight for m in layers(net) if prune.is_pruned(m)] or [m.weight for m in layers(net)])
-
-
-def mean_of_both_kinds(net):
-    kinds = [[m.weight for m in layers(net) if isinstance(m, kind)] for kind in (nn.Conv2d, nn.Linear)]
-    shares = [_of(kind) for kind in kinds if kind]
-    return sum(shares) / len(shares)
 
 
 def on_a_deep_copy(net):
@@ -86,30 +44,13 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("returns-nothing", (SHARE, "zeros / total")),
             ("other-whole", (SHARE, "return zeros / sum(p.numel() for p in net.parameters())")),
             ("zeros-in-a-dense-net", (ZERO, "layer.weight.abs() < 0.3")),
-            ("zeros-in-a-dense-net", (ZERO, "torch.isclose(layer.weight, torch.zeros(()))")),
             ("net-changed", ("    zeros = total = 0", "    net.eval()\n    zeros = total = 0")),
         ],
     ),
-    ("stored-weights", lambda net: _of([*net.parameters()])),
-    ("stored-weights", lambda net: _of([p for p in net.parameters() if p.dim() > 1])),
-    ("counts-masks", lambda net: _of(net.state_dict().values())),
-    ("counts-masks", lambda net: _of([t for name, t in net.state_dict().items() if name.split(".")[-1].startswith("weight")])),
-    ("counts-biases", biases_too),
-    ("counts-biases", mean_of_masked_and_biases),
-    ("zeros-twice", masks_twice),
-    ("only-masks", lambda net: _of([b for name, b in net.named_buffers() if name.endswith("weight_mask")])),
-    ("only-masks", lambda net: _of([b for name, b in net.named_buffers() if name.endswith("_mask")])),
-    ("mean-over-layers", mean_of_shares),
-    ("mean-over-layers", mean_of_both_kinds),
-    ("pruned-layers-only", mean_of_masked),
     ("net-changed", removes_the_masks),
-    ("wrong-type", lambda net: {str(i): int((layer.weight == 0).sum()) for i, layer in enumerate(layers(net))}),
     ("finds-nothing", lambda net: _of([p for name, p in net.named_parameters() if name.endswith("weight")])),
-    ("some-layers-only", layers_with_masks_if_any),
-    ("wrong-type", lambda net: [_of([layer.weight]) for layer in layers(net)]),
     ("copies-a-masked-net", on_a_deep_copy),
 ]
 
@@ -127,15 +68,6 @@ def from_the_state_dict(net):
 def by_numpy(net):
     flat = np.concatenate([layer.weight.detach().numpy().ravel() for layer in layers(net)])
     return 1 - np.count_nonzero(flat) / flat.size
-
-
-def as_a_fraction(net):
-    flat = torch.nn.utils.parameters_to_vector([layer.weight for layer in layers(net)])
-    return Fraction(int((flat == 0).sum()), len(flat))
-
-
-def as_a_tensor(net):
-    return torch.cat([layer.weight.flatten() for layer in layers(net)]).eq(0).double().mean()
 
 
 def weighted_mean(net):
@@ -174,35 +106,4 @@ def on_a_copy(net):
     return (sum((w == 0).sum() for w in merged.values()) / sum(w.numel() for w in merged.values())).item()
 
 
-ALSO_RIGHT = [
-    from_the_state_dict,
-    by_numpy,
-    as_a_fraction,
-    as_a_tensor,
-    weighted_mean,
-    with_the_mask_where_there_is_one,
-    recursive,
-    on_a_copy,
-]
-
-
-def adds_up_over_calls(net, counts=[0, 0]):  # noqa: B006
-    for layer in layers(net):
-        counts[0] += int((layer.weight == 0).sum())
-        counts[1] += layer.weight.numel()
-    return counts[0] / counts[1]
-
-
-WRONG += [
-    ("remembers-calls", adds_up_over_calls),
-    ("wrong-value", lambda net: torch.cat([layer.weight.flatten() == 0 for layer in layers(net)]).half().mean().item()),
-]
-
-
-def of_masks_alone(net):
-    """0 / 0 where there is none."""
-    masks = [mask for name, mask in net.named_buffers() if name.endswith("weight_mask")]
-    return (sum((torch.sum(m == 0) for m in masks), torch.tensor(0)) / sum(m.numel() for m in masks)).item()
-
-
-WRONG += [("wrong-value", of_masks_alone)]
+ALSO_RIGHT = [from_the_state_dict, by_numpy, weighted_mean, with_the_mask_where_there_is_one, recursive, on_a_copy]

@@ -1,6 +1,5 @@
 """Answers to `changed-layers`: names of the layers whose weights are quantized, by torch or by torchao."""
 
-import numpy as np
 import torch
 from edited_source import wrong_answers
 from torch import nn
@@ -58,18 +57,6 @@ def by_the_state(model):
     return tuple(names)
 
 
-def as_a_dictionary(model):
-    return {name: type(model.get_submodule(name)).__name__ for name in solution(model)}
-
-
-def as_an_array(model):
-    return np.array(solution(model), dtype=object)
-
-
-def lazily(model):
-    yield from reversed(solution(model))
-
-
 def by_the_base_class(model):
     from torchao.utils import TorchAOBaseTensor
 
@@ -81,29 +68,7 @@ def by_the_base_class(model):
     return [name for name, module in model.named_modules() if quantized(module)]
 
 
-ALSO_RIGHT = [by_module_name_of_the_type, by_recursion, by_the_state, as_a_dictionary, as_an_array, by_the_base_class]
-
-
-def by_any_dtype(model):
-    names = []
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if callable(weight) or isinstance(weight, torch.Tensor) and (weight.dtype != torch.float32 or hasattr(weight, "qdata")):
-            names.append(name)
-    return names
-
-
-def children_of_the_model(model):
-    return [
-        name
-        for name, module in model.named_children()
-        if "quantized" in type(module).__module__ or type(getattr(module, "weight", None)) not in (nn.Parameter, type(None))
-    ]
-
-
-def all_that_was_ever_found(model, found=[]):  # noqa: B006
-    found += [name for name in solution(model) if name not in found]
-    return found
+ALSO_RIGHT = [by_module_name_of_the_type, by_recursion, by_the_state, by_the_base_class]
 
 
 CHANGED, ADDED, FOUND = "replaced and has_weights or own", "names.append(name)", "return names"
@@ -111,28 +76,16 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("without-weights-listed", (CHANGED, "type(module) is not nn.Linear")),
             ("without-weights-listed", (CHANGED, '(replaced or own) and "Packed" not in type(module).__name__')),
             ("containers-listed", (CHANGED, '"uantized" in repr(module)')),
             ("parts-listed", (CHANGED, '(replaced or own) and "Linear" in type(module).__name__')),
-            ("floats-listed", (CHANGED, "isinstance(module, nn.Linear)")),
             ("floats-listed", (CHANGED, "isinstance(module, (nn.Linear, torch.ao.nn.quantized.dynamic.Linear))")),
-            ("misses-torchao", (CHANGED, "replaced")),
-            ("only-some-kinds", (CHANGED, f'({CHANGED}) and "Linear" in type(module).__name__')),
             ("only-some-kinds", (CHANGED, f'({CHANGED}) and "GRU" not in type(module).__name__')),
-            ("raises", (CHANGED, "module.weight.dtype == torch.int8")),
             ("named-twice", (ADDED, "names += [name, name]")),
             ("parameters-listed", (ADDED, 'names.append(f"{name}.weight")')),
             ("not-a-layer", (ADDED, 'names.append(name.replace(".", "/"))')),
-            ("wrong-type", (ADDED, "names.append(module)")),
-            ("wrong-type", (ADDED, "names.append((name, module))")),
+            ("misses-some", (FOUND, "return names if len(names) > 1 else []")),
             ("misses-some", (FOUND, "return names[:1]")),
-            ("returns-nothing", (FOUND, "print(len(names))")),
         ],
-    ),
-    ("not-a-layer", lambda model: ["0", "2.0"]),  # those of the printed model
-    ("not-nested", children_of_the_model),
-    ("bfloat16-listed", by_any_dtype),
-    ("remembers-calls", all_that_was_ever_found),
+    )
 ]
-WRONG += [("runs-nothing", lazily)]

@@ -27,11 +27,7 @@ def by_mean(a, b):
 
 
 def by_best_seed(a, b):
-    return "a" if min(a) < min(b) else "b"
-
-
-def by_best_seed_or_even(a, b):
-    return "undecided" if min(a) == min(b) else by_best_seed(a, b)
+    return "undecided" if min(a) == min(b) else "a" if min(a) < min(b) else "b"
 
 
 def by_majority(a, b):
@@ -43,19 +39,9 @@ def sorted_without_nan(a, b):
     return solution(*(sorted(math.inf if math.isnan(loss) else loss for loss in losses) for losses in (a, b)))
 
 
-def prints(a, b):
-    print(solution(a, b))
-
-
-def repairs_the_lists(a, b):
-    for losses in (a, b):
-        losses[:] = [math.inf if math.isnan(loss) else loss for loss in losses]
-    return solution(a, b)
-
-
 PAIRS = "[tuple(math.inf if math.isnan(loss) else loss for loss in pair) for pair in zip(a, b)]"
 AS_GIVEN = (PAIRS, "list(zip(a, b))")
-A_LOWER, B_LOWER = "all(x < y for x, y in pairs)", "all(y < x for x, y in pairs)"
+B_LOWER = "all(y < x for x, y in pairs)"
 WRONG = [
     *wrong_answers(
         solution,
@@ -75,19 +61,15 @@ WRONG = [
             ("one-seed", ("zip(a, b)", "zip(a[-1:], b[-1:])")),
             ("one-seed", ("zip(a, b)", "zip(a[:1], b[:1])")),
             ("not-one-of-the-three", ('"a"', '"A"'), ('"b"', '"B"')),
-            ("wrong-type", (f'if {A_LOWER}:\n        return "a"', f"return {A_LOWER}")),
             ("always-a-winner", ("all(x", "any(x"), (B_LOWER, "True")),
             ("always-a-winner", ('"undecided"', '"a"')),
-            ("returns-nothing", ('"undecided"', "None")),
         ],
     ),
     ("bands-must-not-touch", by_bands),
     ("majority-or-mean", by_mean),
     ("majority-or-mean", by_majority),
-    ("best-seed", by_best_seed_or_even),
+    ("best-seed", by_best_seed),
     ("pairing-lost", sorted_without_nan),
-    ("returns-nothing", prints),
-    ("inputs-changed", repairs_the_lists),
     ("never-decides", lambda a, b: "undecided"),
     ("rounded", lambda a, b: solution([round(x, 3) for x in a], [round(x, 3) for x in b])),
     ("rounded", lambda a, b: solution(*(torch.tensor(losses).bfloat16().tolist() for losses in (a, b)))),
@@ -112,18 +94,4 @@ def by_counting(a, b):
     return "a" if wins[0] == len(a) else "b" if wins[1] == len(a) else "undecided"
 
 
-class Verdict(str):
-    pass
-
-
-def own_string(a, b):
-    return Verdict(solution(a, b))
-
-
-ALSO_RIGHT = [
-    with_numpy,
-    with_torch,
-    by_counting,
-    edited(solution, ("    if all(x", "    pairs.sort()\n    if all(x")),
-    own_string,
-]
+ALSO_RIGHT = [with_numpy, with_torch, by_counting, edited(solution, ("    if all(x", "    pairs.sort()\n    if all(x"))]

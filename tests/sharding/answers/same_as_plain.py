@@ -7,13 +7,6 @@ import numpy as np
 import torch
 
 ADAM = {"lr": 1e-3, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 1e-4}
-GIVEN = {
-    "train_micro_batch_size_per_gpu": 64,
-    "optimizer": {"type": "Adam", "params": ADAM},
-    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 1e-3, "warmup_num_steps": 100}},
-    "zero_optimization": {"stage": 2},
-    "steps_per_print": 2000,
-}
 solution = {
     "train_micro_batch_size_per_gpu": 32,
     "gradient_clipping": 0.0,
@@ -40,45 +33,34 @@ def warm_up(**params):
 
 WRONG = [
     ("misplaced", without("gradient_clipping", optimizer={**adam(), "gradient_clipping": 0.0})),
-    (
-        "unknown-key",
-        without(
-            optimizer={"type": "Adam", "params": {"lr": 1e-3, "betas": [0.8, 0.999], "weightdecay": 1e-4, "adam_w_mode": False}}
-        ),
-    ),
+    ("unknown-key", without("gradient_clipping", gradient_cliping=0.0)),
     ("unknown-key", without(batch_size=64)),
     ("wrong-type", without(gradient_clipping="0.0")),
+    ("wrong-type", without(optimizer={"type": "Adam", "params": None})),
+    ("wrong-type", without(zero_optimization=2)),
+    ("wrong-type", without(zero_optimization={"stage": 4})),
     ("wrong-type", without(optimizer=adam(adam_w_mode=None))),
-    ("half-precision", without(torch_autocast={"enabled": True, "dtype": "bfloat16"})),
-    ("batch-per-rank", GIVEN),
     ("batch-per-rank", without(train_micro_batch_size_per_gpu=64)),
     ("too-many-parts", without(gradient_accumulation_steps=2)),
-    ("divided-twice", without("train_micro_batch_size_per_gpu", train_batch_size=32)),
     ("divided-twice", without(train_micro_batch_size_per_gpu=16)),
     ("other-batch", without(train_micro_batch_size_per_gpu=4)),
     ("refused", without(train_batch_size=64, train_micro_batch_size_per_gpu=64)),
-    ("refused", without("train_micro_batch_size_per_gpu", train_batch_size=63)),
     ("still-clips", without("gradient_clipping")),
-    ("still-clips", without(gradient_clipping=1.0)),
     ("still-adamw", without(optimizer={"type": "Adam", "params": ADAM})),
-    ("still-adamw", without(optimizer={"type": "AdamW", "params": solution["optimizer"]["params"]})),
     ("misplaced", without(optimizer={"type": "Adam", "params": ADAM, "adam_w_mode": False})),
     ("text-is-true", without(optimizer=adam(adam_w_mode="false"))),
     ("other-optimizer", without("optimizer")),
     ("decay-dropped", without(optimizer=adam(weight_decay=0.0))),
-    ("decay-dropped", without(optimizer={"type": "Adam", "params": {**ADAM, "weight_decay": 0.0}})),
     ("other-optimizer", without(optimizer={"type": "SGD", "params": ADAM})),
     ("parameter-changed", without(optimizer=adam(betas=[0.9, 0.999]))),
-    ("parameter-changed", without(optimizer=adam(eps=1e-6))),
+    ("parameter-changed", without(optimizer=adam(amsgrad=True))),
     ("unknown-parameter", without(optimizer=adam(gradient_clipping=0.0))),
-    ("warms-up", without(scheduler=GIVEN["scheduler"])),
     ("warms-up", without(scheduler=warm_up(warmup_min_lr=1e-4))),
     ("warms-up-linearly", without(scheduler=warm_up(warmup_type="linear"))),
     ("first-steps-late", without(scheduler=warm_up(warmup_type="linear", warmup_num_steps=1))),
     ("other-rate", without(optimizer=adam(lr=2e-3))),
     ("half-precision", without(bf16={"enabled": True})),
     ("only-the-changes", {"gradient_clipping": 0.0, "adam_w_mode": False}),
-    ("not-a-json", ["gradient_clipping", "adam_w_mode", "WarmupLR", "train_micro_batch_size_per_gpu"]),
     ("not-a-json", 4),
 ]
 ALSO_RIGHT = [
@@ -98,4 +80,3 @@ ALSO_RIGHT = [
     without(gradient_clipping=1e9),
     without(scheduler=None, zero_optimization={"stage": 3, "reduce_bucket_size": 100_000}),
 ]
-WRONG += []

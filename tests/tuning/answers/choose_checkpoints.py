@@ -11,18 +11,6 @@ def solution(plan, need):
     return min(enough, key=lambda choice: sum(plan[name][1] for name in choice))
 
 
-def in_order(key):
-    def choose(plan, need):
-        taken = []
-        for name in sorted(plan, key=lambda name: key(*plan[name])):
-            if sum(plan[block][0] for block in taken) >= need:
-                break
-            taken.append(name)
-        return taken
-
-    return choose
-
-
 def all_needed_and_one_more(plan, need):
     chosen = list(solution(plan, need))
     rest = [name for name in plan if name not in chosen]
@@ -52,14 +40,8 @@ WRONG = [
             ("nothing-needed", (ENOUGH, ">= max(need, 1)")),
         ],
     ),
-    ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
-    ("quickest-first", in_order(lambda megabytes, ms: ms)),
-    ("cheapest-by-the-megabyte", in_order(lambda megabytes, ms: ms / megabytes)),
-    ("everything", lambda plan, need: list(plan)),
     ("too-expensive", all_needed_and_one_more),
-    ("wrong-type", lambda plan, need: "gelu"),
-    ("wrong-type", lambda plan, need: 3),
-    ("returns-nothing", lambda plan, need: None),
+    ("not-names", lambda plan, need: [name.upper() for name in plan]),
 ]
 
 

@@ -22,6 +22,7 @@ WRONG = wrong_answers(
         ("stores-twice", (ELEMENT, "tl.arange(0, BLOCK)")),
         ("not-stored", ("element < n", "element < n - 1")),
         ("not-stored", ("element < n", "element < BLOCK")),
+        ("loads-twice", ("tl.erf(z *", f"tl.erf(({X} + tl.load(bias_start + element % columns, mask=exists)) *")),
         ("block-size", ("tl.arange(0, BLOCK)", "tl.arange(0, 1000)")),
         ("block-size", ("tl.arange(0, BLOCK)", "tl.arange(0, columns)")),
         ("wrong-value", ("0.5 * tl.erf", "0.4 * tl.erf")),

@@ -32,6 +32,10 @@ WRONG = wrong_answers(
         ("stores-twice", ("row * y_stride", "row")),
         ("stores-twice", ("row * y_stride + ", "")),
         ("not-stored", (f"{SUM}, mask=lane < columns", f"{SUM}, mask=lane < columns - 1")),
+        (
+            "loads-twice",
+            ("tl.max(scores, axis=0)", f"tl.max(tl.load(x_start + row * x_stride + lane{LOAD_MASK}){WIDE}, axis=0)"),
+        ),
         ("block-size", ("tl.arange(0, BLOCK)", "tl.arange(0, columns)")),
         ("block-size", ("tl.arange(0, BLOCK)", "tl.arange(0, 1000)")),
         ("padding-counts", (DIFFERENCE, "scores"), ('float("-inf")', "0.0")),

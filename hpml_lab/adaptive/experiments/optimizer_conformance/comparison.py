@@ -60,14 +60,14 @@ class SteppedOptimizer:
             [p] = self.params
             p.grad = gradient.clone()
             self.optimizer.step()
-            kept = torch.equal(p.grad.to_dense(), gradient.to_dense())
+            kept = _same_bits(p.grad.to_dense(), gradient.to_dense())
         else:
             self.flat_gradient.copy_(gradient)
             for p, g, is_missing in zip(self.params, self.gradients, missing, strict=True):
                 p.grad = None if is_missing else g
             expected = gradient.clone() if self.takes_closure else gradient
             self.optimizer.step(*[partial(self._bowl, gradient, expected)] * self.takes_closure)
-            kept = torch.equal(self.flat_gradient, expected)
+            kept = _same_bits(self.flat_gradient, expected)  # also where a training that diverges has made them nan
         self.overwritten |= not kept
 
     def _bowl(self, slope: Tensor, gradient: Tensor) -> Tensor:
@@ -171,6 +171,10 @@ def _reals(values: Tensor) -> Tensor:
 
 def _bits(values: Tensor) -> Tensor:
     return values.view({4: torch.int32, 8: torch.int64}[values.element_size()])
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(_reals(a).view(torch.uint8), _reals(b).view(torch.uint8))
 
 
 def _identical(a: Tensor, b: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ class OptimizerInput:
 
     @property
     def taken(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes among `shapes` that torch's class takes: Muon matrices only, Adafactor none without elements."""
+        """The shapes among `shapes` that torch's class takes: Muon matrices with columns, Adafactor none without elements."""
         if self.sparse:
             return (SPARSE_SHAPE,)
-        fits = {"Muon": lambda shape: len(shape) == 2, "Adafactor": lambda shape: 0 not in shape}.get(self.name, lambda _: True)
-        return tuple(filter(fits, self.shapes)) or ((3, 5),)
+        fits = {"Muon": lambda shape: len(shape) == 2 and shape[1] > 0, "Adafactor": lambda shape: 0 not in shape}
+        return tuple(filter(fits.get(self.name, lambda shape: True), self.shapes)) or ((3, 5),)
 
     @property
     def accepts_lists(self) -> bool:

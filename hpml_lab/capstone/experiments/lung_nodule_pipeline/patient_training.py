@@ -105,7 +105,7 @@ def trained_in_turns(
     found = in_turns(*works, turns=turns, seconds=lambda sample: sample[IMAGE])
     rows = [
         TrainingTime(version, *(1e3 * median(sample[part] for sample in samples) for part in (*TRAINING_PARTS, IMAGE)))
-        for version, samples in zip(("first script", "fast, overlapped"), found, strict=True)
+        for version, samples in zip(("first script", "fast, overlapped" if fast.fast else "fast"), found, strict=True)
     ]
     return rows, gain_in_turns(*([sample[IMAGE] for sample in samples] for samples in found))
 

@@ -99,13 +99,12 @@ class PipelineRung(Rung):
     seconds     at the bottom the sum of the profile, above it divided by each gain that was kept, so that two rungs compare
                 as they did in turns
     detections  of each patient, (n, 5)
-    part_gain   the speed-up of the part that the change attacks; None where it attacks a lane or idle cores
+    part_gain   None where the change attacks a lane or idle cores
     difference  the largest of positions in mm and of scores against the rung below
     validated   of a change of method: what it finds in patients of known nodules
     """
 
     detections: list[np.ndarray] = field(default_factory=list)
-    part_gain: SpeedUp | None = None
     difference: tuple[float, float] = (0.0, 0.0)
     validated: Validated | None = None
 

@@ -18,12 +18,7 @@ from hpml_lab.core.show.progress import progress
 from hpml_lab.large_batch.experiments.batched_trainings import BatchedTrainings, images
 from hpml_lab.large_batch.lessons.rate_scaling import KEPT, LINEAR, ROOT, RULES, WARM, scaled_rate, schedule
 from hpml_lab.large_batch.experiments.accuracy_gains import SEEDS, gain, median_range, points, span
-from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import (
-    RATE,
-    SmallAgainstLarge,
-    check_proportional,
-    steps_at_each_rate,
-)
+from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import RATE, check_proportional, steps_at_each_rate
 from hpml_lab.optim import SGD
 
 QUICK = dict(images=8192, side=14, seen=32_768, small=16, factors=(16, 32), seeds=5)
@@ -206,7 +201,6 @@ def large_batch_gap(params: Params) -> Result:
         lost, rate = None if k == 1 or start else max(points(base, accuracy)), scaled_rate(rule, RATE, k)
         return ScaledTraining(rule, k, batch, params.seen // batch, rate, median_range(accuracy), lost, accuracy)
 
-    steps: list[SmallAgainstLarge] = steps_at_each_rate(data, params.small, most)
     curves = {
         f"Batch {params.small * most:,}": {rule: band(losses[rule, most]) for rule in (LINEAR, WARM)},
         f"Batch {params.small * edge:,}, a sharp start": {rule: band(losses[rule, edge, "sharp"]) for rule in (LINEAR, WARM)},
@@ -215,10 +209,9 @@ def large_batch_gap(params: Params) -> Result:
         [
             Table(f"{data.name}: {params.seen:,} images seen, {params.seeds} seeds", [row(*s) for s in plan if len(s) == 2]),
             Table("From weights that are far too large", [SharpTraining(**vars(row(*s))) for s in plan if len(s) == 3]),
-            Table(f"{most} steps of η on {params.small} images each, and one step of {most} η on all of them", steps),
         ],
         notes=data.notes,
-        arrays={"data": data.name, "losses": curves},
+        arrays={"data": data.name, "losses": curves, "small_steps": steps_at_each_rate(data, params.small, most)},
     )
     result.key_figure(f"accuracy at batch {params.small}", median_range(base), "%")
     for rule in RULES:

@@ -5,7 +5,7 @@ small ones take each gradient where they have come to, a distance that grows wit
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import torch
@@ -44,20 +44,29 @@ def small_against_large(data: ImageRows, batch: int, k: int, rate: float, hidden
     return ((a - b).norm() / (b - w).norm()).item()
 
 
-def steps_at_each_rate(data: ImageRows, batch: int, k: int) -> list[SmallAgainstLarge]:
-    """Both models at RATES, on the first k·batch images in float64: a tiny difference of two long vectors is measured."""
+def steps_at_each_rate(data: ImageRows, batch: int, k: int) -> list[dict]:
+    """Both models at RATES, on the first k·batch images in float64: a tiny difference of two long vectors is measured.
+
+    For a result's arrays: the figure shows them, and 24 rows of a table say no more.
+    """
     first = slice(k * batch)
     double = replace(data, x=data.x[first].double(), y=data.y[first])
     return [
-        SmallAgainstLarge(model, rate, k * rate, small_against_large(double, batch, k, rate, hidden))
+        asdict(SmallAgainstLarge(model, rate, k * rate, small_against_large(double, batch, k, rate, hidden)))
         for model, hidden in LAYERS.items()
         for rate in RATES
     ]
 
 
+def small_steps(result: Result) -> list[SmallAgainstLarge]:
+    """The comparisons of a run of large-batch-gap; in older records they are a table."""
+    rows = [SmallAgainstLarge(**row) for row in result.arrays.get("small_steps", [])]
+    return rows or result.rows(SmallAgainstLarge)
+
+
 def check_proportional(result: Result, k: int) -> None:
     """Add the claim about the distance at the tiny rates."""
-    tiny = [row.distance for row in result.rows(SmallAgainstLarge) if row.model == SOFTMAX and row.rate in TINY]
+    tiny = [row.distance for row in small_steps(result) if row.model == SOFTMAX and row.rate in TINY]
     ratios = [b / a for a, b in zip(tiny, tiny[1:], strict=False)]
     result.claim(
         f"{k} small steps and one of {k} times the rate end at a distance that is proportional to the rate: in softmax "
@@ -74,7 +83,7 @@ def why_linear(result: Result):
     figure = style.new_figure(6.5, 3.8)
     axes = figure.subplots()
     for i, model in enumerate(LAYERS):
-        rows = [row for row in result.rows(SmallAgainstLarge) if row.model == model]
+        rows = [row for row in small_steps(result) if row.model == model]
         rates, look = [row.large_rate for row in rows], {"color": style.CYCLE[i], "marker": style.MARKERS[i], "markersize": 5}
         axes.plot(rates, [row.distance for row in rows], label=model, **look)
         if model == SOFTMAX:

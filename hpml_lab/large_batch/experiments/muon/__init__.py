@@ -21,6 +21,7 @@ from hpml_lab.large_batch.experiments.muon.singular_values import (
     judge_singular_values,
 )
 from hpml_lab.large_batch.experiments.muon.step_costs import LAYERS, FlopShare, flop_share, step_time
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.large_batch.lessons.orthogonalization import newton_schulz_flops
 
 SHOWN = (1, 2, 3, 4, 5, 6, 16, 17, MOST)  # steps in the table
@@ -38,7 +39,7 @@ QUICK = dict(
     seeds=5,
     widths=(256,),
     step_batches=(64, 1024),
-    samples=7,
+    samples=SAMPLES,
 )
 FULL = dict(
     matrix_size=64,
@@ -53,7 +54,7 @@ FULL = dict(
     seeds=9,
     widths=(256, 1024),
     step_batches=(64, 8192),
-    samples=9,
+    samples=SAMPLES,
 )
 
 

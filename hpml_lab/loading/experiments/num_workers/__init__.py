@@ -35,6 +35,7 @@ PART_STYLE = {
     "end": (style.GREY, "ooo"),
 }
 LECTURE_BATCHES = 21  # the lecture does not give its number of batches; at its latencies 21 of 32 clips take its 114 s
+# A round of all epochs takes two seconds (at full over a minute): fewer rounds than a shorter sample has.
 QUICK = dict(
     workers=(0, 1, 2, 4, 8), batches=12, batch_size=7, scale=0.02, rounds=5, cheap=1000, cheap_workers=(0, 1, 4), work=0.0015
 )

@@ -7,6 +7,7 @@ from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.core.show import style
@@ -24,8 +25,8 @@ from hpml_lab.processes.experiments.shared_gpu.on_one_device import (
 )
 from hpml_lab.processes.views.timelines import draw_timelines
 
-QUICK = dict(processes=(1, 2, 4), steps=70, rounds=5)
-FULL = dict(processes=(1, 2, 4), steps=300, rounds=5)
+QUICK = dict(processes=(1, 2, 4), steps=70, rounds=SAMPLES)
+FULL = dict(processes=(1, 2, 4), steps=300, rounds=8)
 MPS = ", MPS"  # behind the name of each way
 TRAINS = "trains"
 
@@ -100,8 +101,10 @@ def shared_gpu(params: Params) -> Result:
     )
     alone = {run.how: run.each for run in runs if run.processes == min(params.processes)}
     slower, at_once = speed_up_of(alone[IN_TURN], drawn[AT_ONCE].each, alone[AGAIN]), gains[AT_ONCE, most]
+    result.key_figure(f"a step next to {most - 1} others, times as long as alone", slower.slowdown.ratio)
     result.measured(f"{most} processes at once finish sooner than in turn", at_once.faster, str(at_once))
-    result.measured(f"Each of {most} processes at once is slower than one alone", slower.slower, slower.slowdown_text)
+    if not cuda and machine.cores() < most:
+        result.measured(f"Each of {most} processes at once is slower than one alone", slower.slower, slower.slowdown_text)
     if (gain := gains.get((ONE_CORE, most))) is not None:
         text = f"{most} processes that take turns on one core finish no sooner than in turn"
         result.measured(text, not gain.faster, str(gain))

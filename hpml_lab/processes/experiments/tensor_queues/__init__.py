@@ -9,6 +9,7 @@ import torch
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.processes.experiments.tensor_queues.exchange import RouteRate, crossover_kilobytes, measure_throughput
 from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
@@ -16,8 +17,9 @@ from hpml_lab.processes.lessons.shared_memory_ring import SHM
 from hpml_lab.processes.tools import segments
 
 KIB = 1 << 10
-QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.01, rounds=5)
-FULL = dict(kib=tuple(4**n for n in range(10)), seconds=0.3, rounds=5)
+ABOVE_FRAME = 256 * KIB  # pickle collects what is smaller than 64 KiB in frames, which copies it once more
+QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.01, rounds=SAMPLES)
+FULL = dict(kib=tuple(4**n for n in range(10)), seconds=0.2, rounds=SAMPLES)
 LABELS = {
     "pickle": "NumPy array, pickled",
     "bytes": "tensor's bytes",
@@ -71,7 +73,8 @@ def tensor_queues(params: Params) -> Result:
     The lecture: torch.multiprocessing moves a tensor into shared memory and passes only a handle; send buffers back.
     """
     sizes, notes = _sizes_that_fit([kib * KIB for kib in params.kib])
-    copies = [row for nbytes in sorted({max(size, COUNTED) for size in sizes}) for row in count_copies(nbytes)]
+    counted = sorted({COUNTED, ABOVE_FRAME, max(COUNTED, *sizes)})
+    copies = [row for nbytes in counted for row in count_copies(nbytes)]
     memory = segments.shared_segments()
     method = safe_methods()[0]
     throughput = measure_throughput(sizes, params.seconds, params.rounds, method)

@@ -1,7 +1,11 @@
 """The ladder of the slow trainer: how a rung is profiled, timed and checked, and what tempting mistakes seem to gain."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from statistics import median
 
 import torch
 
@@ -9,6 +13,7 @@ from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.counting import profiled, trace_events
 from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.timing.laps import Lap, lap
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import busy
 from hpml_lab.profiling.experiments.profile_loop.trainer_changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
@@ -23,6 +28,8 @@ from hpml_lab.profiling.lessons.slow_trainer import (
 )
 from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profiling.tools.part_clock import PartClock
+
+Sample = tuple[Lap, dict[str, float]]  # an iteration: the whole, and seconds by part
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,9 @@ class LadderPlan:
 
 @dataclass(frozen=True)
 class TrainerRung(Rung):
-    """One rung; times are of an iteration, `seconds` without the clock.
+    """One rung; times are of an iteration.
 
+    seconds     at the bottom of one run, above it divided by each gain that was kept, so that two rungs compare as in turns
     once        seconds of preparation before the first iteration
     repeats     whether all runs of this rung ended bitwise identical
     difference  the largest of losses and test losses against the rung below, and what was allowed
@@ -97,16 +105,31 @@ class TrainerLadder(Ladder):
         clock = PartClock(self.device.torch, PARTS)
         profiled = made.run(plan.profiled, clock)
         history = made.run(plan.iterations)
-        gain = self.gain_of(below, made) if below else None
-        seconds, again = self.timed(made)
-        repeats = profiled == again == self.start(history)
-        profile = {part: taken / plan.profiled for part, taken in clock.seconds.items()}
-        found = TrainerRung(change, made.switches, profile, seconds, gain, history, made.once, repeats)
+        taken, again = self.timed(made)
+        profile = {part: seconds / plan.profiled for part, seconds in clock.seconds.items()}
+        found = TrainerRung(
+            change,
+            made.switches,
+            profile,
+            taken.seconds,
+            history=history,
+            once=made.once,
+            repeats=profiled == again == self.start(history),
+        )
         if change is None:
             return found
-        # Once losses are rounded to 16 bits, any other rounding may tip one over: their bound holds from there on.
-        bound = SIXTEEN if change.bound and made.switches.bfloat16 else change.bound
-        return replace(found, difference=self.off(rung.history, history), bound=bound)
+        before, after = in_turns(partial(self.sample, below), partial(self.sample, made), turns=plan.turns, seconds=whole_of)
+        gain = gain_in_turns(*(list(map(whole_of, samples)) for samples in (before, after)))
+        return replace(
+            found,
+            profile={part: median(parts[part] for _, parts in after) for part in PARTS},
+            seconds=rung.seconds / gain.ratio,
+            gain=gain,
+            part_gain=part_gain(change.part, before, after),
+            difference=self.off(rung.history, history),
+            # Once losses are rounded to 16 bits, any other rounding may tip one over: their bound holds from there on.
+            bound=SIXTEEN if change.bound and made.switches.bfloat16 else change.bound,
+        )
 
     def start(self, history: TrainingHistory) -> TrainingHistory:
         """The first iterations of a run, as many as are profiled."""
@@ -120,16 +143,29 @@ class TrainerLadder(Ladder):
         """
         return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
 
-    def timed(self, made: SlowTrainer) -> tuple[float, TrainingHistory]:
-        """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""
-        start = time.perf_counter()
-        history = made.run(self.plan.profiled)
-        return (time.perf_counter() - start) / self.plan.profiled, history
+    def timed(self, made: SlowTrainer, clock: PartClock | None = None) -> tuple[Lap, TrainingHistory]:
+        """An iteration of one run, with all parts, and what the run left behind."""
+        histories = []
+
+        def run() -> float:
+            start = time.perf_counter()
+            histories.append(made.run(self.plan.profiled, clock))
+            return time.perf_counter() - start
+
+        return lap(run) / self.plan.profiled, histories[0]
+
+    def sample(self, made: SlowTrainer) -> Sample:
+        """An iteration of one run. On a GPU the clock waits at each border: there the whole is that of a run without it."""
+        clock = PartClock(self.device.torch, PARTS)
+        whole, _ = self.timed(made, clock)
+        if self.device.is_cuda:
+            whole, _ = self.timed(made)
+        return whole, {part: seconds / self.plan.profiled for part, seconds in clock.seconds.items()}
 
     def gain_of(self, below: SlowTrainer, made: SlowTrainer) -> SpeedUp:
-        """The speed-up of `made` over `below`, in turns."""
+        """The speed-up of `made` over `below`, in turns, without the clock."""
         times = (lambda: self.timed(below)[0]), (lambda: self.timed(made)[0])
-        return gain_in_turns(*in_turns(*times, turns=self.plan.turns, seconds=float))
+        return gain_in_turns(*in_turns(*times, turns=self.plan.turns, seconds=lambda taken: taken))
 
     def total(self, best: TrainerRung) -> SpeedUp:
         """The speed-up of the best rung over the slow trainer, timed in turns."""
@@ -145,7 +181,7 @@ class TrainerLadder(Ladder):
         with self.exact():
             made = self.make(best.switches)
             trace = profiled(lambda: made.run(self.plan.profiled), self.device.torch)
-        return 100 * busy(device_spans(trace_events(trace))) / (best.seconds * self.plan.profiled)
+        return 100 * busy(device_spans(trace_events(trace))) / (self.timed(made)[0].seconds * self.plan.profiled)
 
     def try_mistakes(self, best: TrainerRung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
@@ -181,3 +217,15 @@ class TrainerLadder(Ladder):
                 if value.is_floating_point():
                     made.weights[name] = torch.nextafter(value, torch.full_like(value, float("inf")))
             return self.off(before, made.run(self.plan.iterations))
+
+
+def whole_of(sample: Sample) -> Lap:
+    return sample[0]
+
+
+def part_gain(part: str, before: Sequence[Sample], after: Sequence[Sample]) -> SpeedUp | None:
+    """The speed-up of a part in samples A B A B … A: infinite where nothing of it is left, None where there was nothing."""
+    had, has = ([parts[part] for _, parts in samples] for samples in (before, after))
+    if not min(had):
+        return None
+    return gain_in_turns(had, has) if min(has) else SpeedUp(inf, inf, inf, noise=0.0)

@@ -12,7 +12,7 @@ from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.timing import counting
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.timing.timeline import busy
-from hpml_lab.core.timing.clock import measure
+from hpml_lab.core.timing.clock import SAMPLES, measure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
@@ -22,8 +22,8 @@ from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 from hpml_lab.profiling.tools import traces
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
 
-QUICK = dict(top=8, steps=10, samples=5)
-FULL = dict(top=12, steps=50, samples=11)
+QUICK = dict(top=8, steps=10, samples=SAMPLES)
+FULL = dict(top=12, steps=50, samples=SAMPLES)
 CONVOLUTIONS = "calls of the convolution"
 WITH_GRADIENTS, NO_GRAD = "with gradients", "under no_grad"
 

@@ -32,18 +32,18 @@ from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import (
     infer,
 )
 from hpml_lab.core.experiment import Fits, Params, Result, Table, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 
 ALL_ZEROS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
-QUICK = dict(
-    sizes=(1024,), columns=64, gpu_sizes=(4096,), gpu_columns=4096, zeros=ALL_ZEROS, samples=7, train_images=8000, steps=150
-)
-QUICK |= dict(batch=256, side=128, resnet_batch=1)
+QUICK = dict(sizes=(1024,), columns=64, gpu_sizes=(4096,), gpu_columns=4096, zeros=ALL_ZEROS, samples=SAMPLES)
+QUICK |= dict(train_images=8000, steps=150, batch=256, side=128, resnet_batch=1)
 # On a GPU the larger matrix is there for 2:4 in 16 bits, which Python code launches: only a product that takes longer can gain.
-FULL = dict(sizes=(1024, 4096), columns=64, gpu_sizes=(4096, 8192), gpu_columns=4096, zeros=ALL_ZEROS, samples=11)
+FULL = dict(sizes=(1024, 4096), columns=64, gpu_sizes=(4096, 8192), gpu_columns=4096, zeros=ALL_ZEROS, samples=SAMPLES)
 FULL |= dict(train_images=60_000, steps=900, batch=1024, side=224, resnet_batch=16)
 
 Gains = dict[tuple[str, float], SpeedUp]
@@ -54,8 +54,9 @@ Gains = dict[tuple[str, float], SpeedUp]
 
 def draw(result: Result):
     """Time of weight @ x by the share of zeros in the weights, both axes logarithmic; the horizontal line is the dense product
-    without zeros, in its band of noise, and a vertical line marks where CSR crosses it. Look at which format the zeros make
-    faster at once, which only when there are many, and which never."""
+    without zeros, in its band of noise (the title has it: a quiet machine's is thinner than the line), and a vertical line
+    marks where CSR crosses it. Look at which format the zeros make faster at once, which only when there are many, and which
+    never."""
     matrices = list(dict.fromkeys(row.matrix for row in result.rows(FormatTime)))
     across = min(len(matrices), 2)
     down = -(-len(matrices) // 2)
@@ -80,7 +81,7 @@ def draw(result: Result):
                 xycoords=("data", "axes fraction"),
                 textcoords="offset points",
             )
-        axes.set(yscale="log", ylabel="time in ms", title=f"Weights {matrix}")
+        axes.set(yscale="log", ylabel="time in ms", title=f"Weights {matrix}; noise ±{number(100 * (noise - 1), 2)} %")
         style.label_log_axis(axes.yaxis)
         zeros_axis(axes, [row.zeros for row in rows[1:]])
     figure.legend(*axes.get_legend_handles_labels(), fontsize=8.5, loc="outside lower center", ncols=4)  # the last has all

@@ -29,14 +29,14 @@ class FormatTime(Row):
     matrix: str = column("weights")
     format: str = column("format")
     zeros: float = column("zeros", "%")
-    kept: int = column("elements kept")
-    kilobytes: float = column("memory", "kB")
+    kept: int  # elements
+    kilobytes: float
     share: float = column("of the dense bytes", "%")
     time_ms: float = column("time", "ms")
     gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
-    error: float = column("largest error", "of the bound for float32 sums", 0.0)
+    error: float = 0.0  # the largest, as a share of the bound for float32 sums
     formula: int = 0  # bytes
 
 

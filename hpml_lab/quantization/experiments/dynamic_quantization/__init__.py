@@ -59,11 +59,12 @@ from hpml_lab.core.system.attempt import attempt, error_message_of
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.clock import SAMPLES
 
 # A GPU needs larger layers before anything but the launches takes time.
-QUICK = dict(samples=5, mlp=1024, transformer=256, train_images=8000, steps=150, test_images=4000)
+QUICK = dict(samples=SAMPLES, mlp=1024, transformer=256, train_images=8000, steps=150, test_images=4000)
 QUICK |= dict(widths=(256, 1024), batches=(1, 256), gpu_widths=(1024, 4096), gpu_batches=(1, 256))
-FULL = dict(samples=9, mlp=4096, transformer=1024, train_images=60_000, steps=938, test_images=10_000)
+FULL = dict(samples=SAMPLES, mlp=4096, transformer=1024, train_images=60_000, steps=938, test_images=10_000)
 FULL |= dict(widths=(256, 1024, 4096), batches=(1, 16, 256), gpu_widths=(1024, 4096, 16_384), gpu_batches=(1, 256, 4096))
 LOOK = dict(zip(FORMATS, zip((*style.CYCLE, style.INK), (*style.MARKERS, "*"), strict=True), strict=True))
 LOOK |= {FP32: (style.INK, "*")}

@@ -23,10 +23,10 @@ from hpml_lab.quantization.experiments.pt2e_inductor.traps import StaticTrap, co
 from hpml_lab.quantization.tools.quantizers import quantized_modules
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.timing.clock import Timing
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES, Timing
 from hpml_lab.core.show import style
 
-QUICK = dict(images=8_000, steps=80, tested=2_048, batch=32, calibration=256, samples=9, resnet=False)
+QUICK = dict(images=8_000, steps=80, tested=2_048, batch=32, calibration=256, samples=SAMPLES, resnet=False)
 FULL = dict(images=60_000, steps=900, tested=10_000, batch=32, calibration=1_024, samples=15, resnet=True)
 
 LEAST_SCALE = 2.0**-12  # the least scale that torchao gives weights for x86
@@ -117,7 +117,8 @@ def report_times(result: Result, label: str, rows: list[StaticNet], times: dict[
 
     def compared(before: str, after: str) -> SpeedUp:
         base = times[before].samples
-        return replace(speed_up_of(base, times[after].samples, base), noise=noise)
+        again = times[PLACEBO].samples if before == EAGER else base  # only the eager net takes part twice
+        return replace(speed_up_of(base, times[after].samples, again), noise=noise)
 
     if INT8 in by_form:
         same_compiler = compared(FROZEN, INT8)

@@ -108,9 +108,9 @@ def judge_scaled(result: Result, rows: Sequence[ScaledNet]) -> None:
     lost, by_channel = (less(scaled[scales], plain[scales]) for scales in (TENSOR, CHANNEL))
     left = less(equalized[TENSOR], plain[TENSOR])
     result.measured(
-        "At 8 bits the scaled net loses more than 1 point per tensor and half a point per channel, in every seed; equalized, "
-        "none is half a point from the net as trained",
-        max(lost) < -1 and max(by_channel) < -0.5 and max(map(abs, left)) <= 0.5,
+        "At 8 bits the scaled net loses more than 1 point per tensor in every seed; medians: it loses less per channel, and "
+        "equalized it is within half a point of the net as trained",
+        max(lost) < -1 and median(lost) < median(by_channel) and abs(median(left)) <= 0.5,
         "; ".join(f"{over_seeds(values, '+.1f')}" for values in (lost, by_channel, left)) + " points",
         depends_on=SEEDS,
     )

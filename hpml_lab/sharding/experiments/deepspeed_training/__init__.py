@@ -41,7 +41,6 @@ LEFT_IN = {
     "corrected, but AdamW": changed(AS_GIVEN, **NO_CLIPPING),
 }
 FORMATS = {name: changed(CORRECTED_STAGES["corrected, ZeRO stage 1"], **{name: {"enabled": True}}) for name in ("bf16", "fp16")}
-LABELS = {"corrected, but clipped": "corrected, except for clipping", "corrected, but AdamW": "corrected, except for AdamW"}
 LINEAR, ON_TIME = "corrected; plain loop with linear warm-up", "corrected; plain loop without the late start"
 ONE_STEP = {"train_batch_size": 4, "optimizer": {"type": "SGD", "params": {"lr": 1.0}}}
 
@@ -104,13 +103,7 @@ def draw(result: Result):
         shown = [(step, value) for step, value in enumerate(values, start=1) if value > 0]
         line = "--" if name == GIVEN else "-"  # it nearly covers another
         apart.plot(
-            *zip(*shown, strict=True),
-            line,
-            marker=marker,
-            markevery=every,
-            color=color,
-            label=LABELS.get(name, name),
-            zorder=3 + (name == GIVEN),
+            *zip(*shown, strict=True), line, marker=marker, markevery=every, color=color, label=name, zorder=3 + (name == GIVEN)
         )
     for number, name in enumerate(CORRECTED_STAGES):
         values = [max(value, 1e-8) for value in result.arrays["distances"][name]]

@@ -25,7 +25,8 @@ from hpml_lab.sharding.lessons.pipeline import SCHEDULES, Slot, bubble, most_kep
 from hpml_lab.sharding.views.timetable import draw_timetable
 
 # With 4 ranks there are pipelines of 4 stages and 2 pipelines of 2. A backward pass takes twice pass_seconds.
-QUICK = dict(ranks=4, micro_batches=[2, 4, 8], turns=5, pass_seconds=0.004)
+# A turn takes all schedules and numbers, most of a second at quick: the fewest that give an interval.
+QUICK = dict(ranks=4, micro_batches=[2, 4, 8], turns=8, pass_seconds=0.004)
 FULL = dict(ranks=4, micro_batches=[2, 4, 8, 16, 32], turns=9, pass_seconds=0.01)
 SHOWN = 8  # micro-batches of the timetables that are drawn
 LARGEST = 8  # stages and, four times as many, micro-batches for which the formula is checked

@@ -10,6 +10,7 @@ import torch
 from matplotlib.figure import Figure
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import Device
@@ -34,7 +35,7 @@ from hpml_lab.core.system.launcher import launch
 from hpml_lab.sharding.experiments.zero_memory.sharded_runs import load_torch_classes
 from hpml_lab.sharding.lessons.zero import Footprint, zero_formula
 
-QUICK = dict(ranks=2, width=256, depth=4, samples=5, many=(1, 256, 1024, 4096))
+QUICK = dict(ranks=2, width=256, depth=4, samples=SAMPLES, many=(1, 256, 1024, 4096))
 FULL = dict(ranks=4, width=1024, depth=8, samples=15, many=(1, 4, 16, 64, 256, 1024, 4096, 16384))
 HANG_SECONDS = 600.0  # long after a rank that works would have finished, also on a busy machine
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
@@ -17,8 +18,9 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.png import encode_png, pixels_of, png_text
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
-from hpml_lab.storage.lessons import boxes, dali_pipelines
-from hpml_lab.storage.lessons.boxes import HEIGHT, WIDTH, box_scene, bright_extent
+from hpml_lab.storage.lessons import dali_pipelines
+from hpml_lab.storage.tools import boxes
+from hpml_lab.storage.tools.boxes import HEIGHT, WIDTH, box_scene, bright_extent
 from hpml_lab.storage.experiments.dali import video
 from hpml_lab.storage.lessons.decoders import pil_image, resized, tensor_image
 from hpml_lab.storage.experiments.dali.photographs import (
@@ -38,7 +40,8 @@ PIXEL = 2.5  # DALI's canvas and window lie between pixels: each may round an ed
 CLIP, STEP = 4, 7  # frames of a clip, and from the start of one to the next
 LEVELS_DRAWN = 16  # a level or two of 255 is not to be seen in a picture, and not on this scale either
 LEVELS_TENSOR, LEVELS_DALI = 2, 1  # of 255: the largest difference of any pixel; the mean difference of any picture
-QUICK = dict(images=32, batch=16, side=224, rounds=5, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
+# At full an epoch takes seconds, and there are up to fifteen ways: fewer rounds than a shorter sample has.
+QUICK = dict(images=32, batch=16, side=224, rounds=SAMPLES, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
 FULL = dict(
     images=1024, batch=64, side=224, rounds=5, workers=(0, 2, 4, 8, 16), threads=(1, 2, 4, 8, 16), boxes=400, frames=250
 )
@@ -65,18 +68,15 @@ class FormerOperator(Row):
 
 
 def draw_dali(result: Result):
-    """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
-
-    The dashed line is PIL without workers, and the number in the row of each bar is the speed-up over it.
-    """
+    """Photographs a second, the number at each bar, for each way to load them: decoder and transforms, with the number of
+    workers or threads. The dashed line is PIL without workers; the table has the speed-ups over it, taken in turns."""
     rows = result.rows(LoadingRate)
     figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
     axes = figure.subplots()
     looks = dict(zip((PIL, TENSOR, DALI, MIXED), zip(style.CYCLE, ("", "///", "...", "xxx"), strict=False), strict=True))
     names = [f"{row.pipeline}\n{row.workers}" for row in rows]
     colors, hatches = zip(*(looks[row.pipeline] for row in rows), strict=True)
-    gains = [f"{row.relative:.2f}×" for row in rows]
-    horizontal_bars(axes, names, [row.rate for row in rows], labels=gains, color=colors, hatch=hatches)
+    horizontal_bars(axes, names, [row.rate for row in rows], labels="{:.0f}", color=colors, hatch=hatches)
     axes.tick_params(axis="y", labelsize=8)
     axes.axvline(rows[0].rate, color=style.GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="photographs a second", ylabel="how they are loaded", title="Decode, crop, flip, normalize")

@@ -42,15 +42,6 @@ def number_in(frame: torch.Tensor) -> int:
     return sum(1 << bit for bit, set_ in enumerate(bright.tolist()) if set_)
 
 
-def moving_picture(frames: int, right: int = 2, down: int = 1, height: int = 192, width: int = 320) -> list[torch.Tensor]:
-    """Frames, uint8 (height, width, 3), of a photograph that moves by so many pixels from each frame to the next."""
-    from sklearn.datasets import load_sample_image
-
-    whole = torch.from_numpy(load_sample_image("china.jpg").copy())  # 427 × 640
-    moved = [whole.roll((down * number, right * number), (0, 1)) for number in range(frames)]
-    return [frame[120 : 120 + height, 160 : 160 + width].contiguous() for frame in moved]
-
-
 def write_video(path: Path | str, frames: Sequence[torch.Tensor], rate: int = 25) -> Path:
     """Write frames, uint8 (H, W, 3), as MPEG-4 with a key frame every 12th: only there can decoding begin."""
     av = _av()

@@ -1,12 +1,14 @@
 """disk-iops: requests a second and bandwidth of a disk by block size and queue depth, and what the page cache hides."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
+from math import log
 from statistics import median
 
 import numpy as np
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.ladder import gain_in_turns
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
@@ -23,7 +25,10 @@ NOTEBOOK = "09_storage"
 MODES = ("random read", "random write", "sequential read", "sequential write")
 OURS, FIO = "our threads", "fio"
 NEAR = 0.25  # how far from fio's figure ours may be at queue depth 1
-QUICK = dict(mib=32, blocks=(4 * KIB, MIB), depths=(1, 4, 16), seconds=0.05, repeats=1, fio_seconds=0.1, pairs=5)
+# In fewer turns with fio than an interval needs: each starts a program, and no speed-up is claimed.
+QUICK = dict(
+    mib=32, blocks=(4 * KIB, MIB), depths=(1, 4, 16), seconds=0.05, repeats=3, fio_seconds=0.1, pairs=SAMPLES, fio_turns=3
+)
 FULL = dict(
     mib=1024,
     blocks=(4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB),
@@ -31,7 +36,8 @@ FULL = dict(
     seconds=0.5,
     repeats=3,
     fio_seconds=2.0,
-    pairs=7,
+    pairs=SAMPLES,
+    fio_turns=7,
 )
 
 
@@ -75,7 +81,13 @@ class DiskRun:
     by_fio: SpeedUp | None = None  # at queue depth 1, our requests a second over fio's
     by_depth: SpeedUp | None = None  # requests a second with the most outstanding over one, by our benchmark
     by_block: SpeedUp | None = None  # bytes a second of the largest block over the smallest, with the most outstanding
+    of_blocks: tuple[DiskSample, DiskSample] | None = None  # the smallest and the largest block of the turn with that ratio
     no_fio: str = ""  # why there is nothing of fio's
+
+
+def grid_cells(result: Result) -> list[GridCell]:
+    """All cells of the maps; the table has those of random reads alone."""
+    return [GridCell(**cell) for cell in result.arrays.get("map", [])] or result.rows(GridCell)
 
 
 def block_label(size: int) -> str:
@@ -86,7 +98,7 @@ def draw_disk_iops(result: Result):
     """Four maps, random or sequential, read or write: requests a second by block size and queue depth, with the bandwidth in
     MB/s below in each cell. Up a column, blocks are larger, and requests fall; to the right, more requests are outstanding."""
     figure = style.new_figure(9.0, 6.6)
-    cells = result.rows(GridCell)
+    cells = grid_cells(result)
     blocks, depths = sorted({cell.block for cell in cells}), sorted({cell.depth for cell in cells})
     least, most = (pick(cell.iops for cell in cells) for pick in (min, max))
     for axes, mode in zip(figure.subplots(2, 2).flat, MODES, strict=True):
@@ -111,7 +123,7 @@ def disk_against_fio(result: Result):
     in turns. Without fio there is only our curve, from the maps."""
     figure = style.new_figure(7.0, 3.2)
     axes = figure.subplots()
-    compared, cells = result.rows(DepthRate), result.rows(GridCell)
+    compared, cells = result.rows(DepthRate), grid_cells(result)
     smallest = min(cell.block for cell in cells)
     if not compared:
         alone = [cell for cell in cells if cell.mode == MODES[0] and cell.block == smallest]
@@ -151,7 +163,8 @@ def disk_iops(params: Params) -> Result:
         GridCell(rate.job.mode, rate.job.block, rate.job.depth, rate.iops, rate.bytes_per_s / 1e6, *_percentiles(rate))
         for rate in run.rates
     ]
-    result = Result([Table(f"Requests and bandwidth, measured by {run.measured_by}", cells)])
+    reads = [cell for cell in cells if cell.mode == MODES[0]]
+    result = Result([Table(f"Random reads, measured by {run.measured_by}", reads)], arrays={"map": list(map(asdict, cells))})
     if run.compared:
         result.tables.append(Table(f"{MODES[0]}s of {block_label(params.blocks[0])}, ours and fio in turns", run.compared))
     shown = [row for row in run.cache if row.way != PLACEBO]
@@ -173,13 +186,17 @@ def _measure(params: Params) -> DiskRun:
         _gains(run, params, file)  # before fio overwrites the tags
         own = list(run.samples)
         try:
-            _against_fio(run, params, file)  # before all writes: a virtual disk may still be busy with what they left it
-            _grid_by_fio(run, params, file, jobs)
+            known = _against_fio(run, params, file)  # before all writes: what they left it may keep a virtual disk busy
+            _grid_by_fio(run, params, file, jobs, known)
         except LabError as error:  # none here, too old, or not allowed
             run.no_fio, run.measured_by, run.compared, run.by_fio = str(error), OURS, [], None
-            taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
-            run.samples = own + [sample for samples in taken.values() for sample in samples]
-            run.rates = [DiskRate.of(samples) for samples in taken.values()]
+            new = [job for job in jobs if job not in {sample.job for sample in own}]
+            run.samples = own + [
+                sample
+                for samples in disk_benchmark.grid(file, new, params.seconds, params.repeats).values()
+                for sample in samples
+            ]
+            run.rates = [DiskRate.of([sample for sample in run.samples if sample.job == job]) for job in jobs]
         run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=params.pairs)
     return run
 
@@ -194,30 +211,37 @@ def _gains(run: DiskRun, params: Params, file: DiskFile) -> None:
     request = [[1 / sample.iops for sample in samples] for samples in zip(*turns, strict=True)]
     byte = [[1 / sample.bytes_per_s for sample in samples] for samples in zip(*turns, strict=True)]
     run.by_depth, run.by_block = speed_up_of(request[0], request[1], request[3]), speed_up_of(byte[1], byte[2], byte[4])
+    pairs = [(turn[half], turn[2]) for turn in turns for half in (1, 4)]
+    run.of_blocks = min(pairs, key=lambda pair: abs(log(pair[1].bytes_per_s / pair[0].bytes_per_s / run.by_block.ratio)))
 
 
-def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
+def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> dict[DiskJob, DiskRate]:
     """Our random reads and fio's by queue depth, in turns, and fio's seconds of a request over ours at queue depth 1.
 
-    There fio has one run more, A B A B … A: each is the placebo of the one before.
+    There fio has one run more, A B A B … A: each is the placebo of the one before. Returns fio's rates.
     """
-    for depth in params.depths:
-        job = DiskJob("random", "read", params.blocks[0], depth)
-        ours, theirs = [], []
-        for _ in range(params.pairs if depth == 1 else 1):
-            theirs += fio.run(file, [job], params.fio_seconds)  # first: where it is missing, nothing is measured in vain
-            ours.append(disk_benchmark.run_job(file, job, params.fio_seconds))
-        if depth == 1:
-            theirs += fio.run(file, [job], params.fio_seconds)
-            run.by_fio = gain_in_turns(*([1 / rate.iops for rate in rates] for rates in (theirs, ours)))
-        run.samples += ours
-        for by, rate in ((OURS, DiskRate.of(ours)), (FIO, _median_rate(theirs))):
-            run.compared.append(DepthRate(by, depth, rate.iops, *_percentiles(rate)))
+    jobs = [DiskJob("random", "read", params.blocks[0], depth) for depth in params.depths]
+    theirs, ours = [], []
+    for _ in range(params.fio_turns):
+        theirs.append(fio.run(file, jobs, params.fio_seconds))  # first: where it is missing, nothing is measured in vain
+        ours.append([disk_benchmark.run_job(file, job, params.fio_seconds) for job in jobs])
+    single = [rates[0] for rates in theirs] + fio.run(file, jobs[:1], params.fio_seconds)
+    run.by_fio = gain_in_turns(*([1 / rate.iops for rate in rates] for rates in (single, [turn[0] for turn in ours])))
+    run.samples += [sample for turn in ours for sample in turn]
+    known = {}
+    for job, rates, samples in zip(jobs, zip(*theirs, strict=True), zip(*ours, strict=True), strict=True):
+        known[job] = _median_rate(rates)
+        for by, rate in ((OURS, DiskRate.of(samples)), (FIO, known[job])):
+            run.compared.append(DepthRate(by, job.depth, rate.iops, *_percentiles(rate)))
+    return known
 
 
-def _grid_by_fio(run: DiskRun, params: Params, file: DiskFile, jobs: list[DiskJob]) -> None:
-    rounds = [fio.run(file, jobs, params.seconds) for _ in range(params.repeats)]
-    run.rates = [_median_rate(rates) for rates in zip(*rounds, strict=True)]
+def _grid_by_fio(run: DiskRun, params: Params, file: DiskFile, jobs: list[DiskJob], known: dict[DiskJob, DiskRate]) -> None:
+    """What fio has measured already stays: no two figures of one and the same."""
+    new = [job for job in jobs if job not in known]
+    rounds = [fio.run(file, new, params.seconds) for _ in range(params.repeats)]
+    rates = known | {job: _median_rate(rates) for job, rates in zip(new, zip(*rounds, strict=True), strict=True)}
+    run.rates = [rates[job] for job in jobs]
 
 
 def _median_rate(rates: list[DiskRate] | tuple[DiskRate, ...]) -> DiskRate:
@@ -233,8 +257,7 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
     """Add the key figures and the claims."""
     first, last, small = params.depths[0], params.depths[-1], params.blocks[0]
     by_job = {rate.job: rate for rate in run.rates}
-    single, many = (by_job[DiskJob("random", "read", small, depth)] for depth in (first, last))
-    large = by_job[DiskJob("random", "read", params.blocks[-1], last)]
+    single = by_job[DiskJob("random", "read", small, first)]
     counted = [*run.samples, *run.rates]
     worst = max(abs(count.bytes_per_s / (count.iops * count.job.block) - 1) for count in counted)
     result.key_figure("bandwidth over IOPS × block size", 1.0 + worst, lecture="1")
@@ -251,12 +274,13 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
     result.measured(
         f"More outstanding requests give more IOPS (random reads of {block_label(small)})",
         run.by_depth.faster,
-        f"depth {last} over {first}: {run.by_depth}",
+        f"{OURS}, depth {last} over {first}: {run.by_depth}",
     )
+    many, large = run.of_blocks
     result.measured(
         "Large blocks give more bandwidth than small ones, at fewer requests a second",
         run.by_block.faster and large.iops < many.iops,
-        f"bandwidth: {run.by_block}; {many.iops:.0f} and {large.iops:.0f} requests a second",
+        f"{OURS}, bandwidth: {run.by_block}; {many.iops:.0f} requests a second and {large.iops:.0f}",
     )
     law = [rate.in_flight / rate.job.depth for rate in run.rates]
     result.measured(

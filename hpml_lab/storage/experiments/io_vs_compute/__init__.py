@@ -6,6 +6,7 @@ from pathlib import Path
 
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
@@ -34,8 +35,8 @@ COLORS = {
     "step": style.RED,
 }
 # The net is narrow enough that one pass takes no longer than loading does; as many passes make a step as take as long.
-QUICK = dict(rounds=5, batches=6, batch_size=12, side=224, crop=112, width=12, gpu_width=64)
-FULL = dict(rounds=5, batches=10, batch_size=64, side=384, crop=224, width=8, gpu_width=64)
+QUICK = dict(rounds=SAMPLES, batches=6, batch_size=12, side=224, crop=112, width=12, gpu_width=64)
+FULL = dict(rounds=9, batches=10, batch_size=64, side=384, crop=224, width=8, gpu_width=64)
 
 
 @dataclass

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hpml_lab.core.experiment import Row, column
+from hpml_lab.core.experiment import Result, Row, column
 from hpml_lab.core.timing.clock import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing.threads import all_threads
+from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Images, Product
 from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import SmallCNN, Workload, cnn_training, matmul
 
 
@@ -77,7 +78,7 @@ def counted(timing: Timing, workload: Workload) -> Timing:
 
 def gain_per(unit: str, base: Workload, changed: Workload, threads: int) -> SpeedUp:
     """How many times as many `unit`s ("bytes" or "flops") a second `changed` gets done as `base`."""
-    times = interleaved({"base": base.work, "changed": changed.work}, samples=5, threads=threads, placebo="base")
+    times = interleaved({"base": base.work, "changed": changed.work}, threads=threads, placebo="base")
     done = {"base": getattr(base, unit), "changed": getattr(changed, unit), PLACEBO: getattr(base, unit)}
     return speed_up_of(*([s / done[name] for s in times[name].samples] for name in ("base", "changed", PLACEBO)))
 
@@ -92,15 +93,37 @@ def faster_from(rows: list[GpuGain], work: str) -> int | str:
     return above[0] if slow else f"{above[0]}, the smallest measured"
 
 
-def peak_shares(devices: list[torch.device], n: int, batch: int) -> list[PeakShare]:
-    """A product of size n (on a CPU at most 2048) and training steps, in turns: on one thread of the CPU, on all, on a GPU."""
+def fastest_training(rows: list[Images], device: str) -> Images:
+    """The training of the small CNN at the batch size with the most images per second on a device."""
+    return max((row for row in rows if (row.device, row.work) == (device, "training")), key=lambda row: row.rate)
+
+
+def peak_share(name: str, peak: float, rate: float) -> PeakShare:
+    """The row of a device with so many GFLOP/s in a large product and so many images per second in training."""
+    return PeakShare(name, peak, rate, rate / peak, rate * SmallCNN.training_flops(1) / 1e9 / peak)
+
+
+def peak_shares(devices: list[torch.device], n: int, batches: dict[str, int]) -> list[PeakShare]:
+    """A product of size n (on a CPU at most 2048) and training steps, in turns: on one thread of the CPU, on all, on a GPU.
+
+    batches  of each device, by its name
+    """
     places = [(device, threads) for device in devices for threads in sorted({1, all_threads() if device.type == "cpu" else 1})]
     rows = []
     for device, threads in places:
-        product = matmul(min(n, 2048) if device.type == "cpu" else n, device)
+        product, batch = matmul(min(n, 2048) if device.type == "cpu" else n, device), batches[str(device)]
         works = {"product": product.work, "step": cnn_training(batch, device)}
-        times = interleaved(works, samples=5, threads=threads)
-        peak, rate = counted(times["product"], product).gflop_per_s, batch / times["step"].seconds
+        times = interleaved(works, threads=threads)
         name = f"cpu, {threads} thread{'s' * (threads > 1)}" if device.type == "cpu" else str(device)
-        rows.append(PeakShare(name, peak, rate, rate / peak, rate * SmallCNN.training_flops(1) / 1e9 / peak))
+        peak = counted(times["product"], product).gflop_per_s
+        rows.append(peak_share(name, peak, batch / times["step"].seconds))
     return rows
+
+
+def peak_shares_of(run: Result) -> list[PeakShare]:
+    """The peak shares of a run; of one recorded before they were measured, from its products and from its training."""
+    products, images = run.rows(Product), run.rows(Images)
+    if shares := run.rows(PeakShare):
+        return shares
+    peaks = {row.device: max(other.rate for other in products if other.device == row.device) for row in products}
+    return [peak_share(device, peak, fastest_training(images, device).rate) for device, peak in peaks.items()]

@@ -9,7 +9,8 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.readers import IMAGE, TABLE, open_file, reader, reason, text_of
+from hpml_lab.core.system.readers import TABLE, reader, reason, text_of
+from hpml_lab.data.images import image_of
 
 MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of a face lie that the image's edge cuts
 
@@ -19,12 +20,6 @@ def table_rows(path: Path) -> list[tuple[int, list[str]]]:
     """(line number, cells) of each line of a CSV file that is not empty."""
     table = csv.reader(io.StringIO(text_of(path, TABLE, "utf-8-sig"), newline=""))  # spreadsheets write a mark first
     return [(table.line_num, row) for row in table if row]
-
-
-def image_of(path: Path | str, whole: bool) -> Image.Image:
-    """The image in a file as RGB, decoded where `whole`; else only its header has been read."""
-    with open_file(path, IMAGE) as content, Image.open(content) as file:
-        return file.convert("RGB") if whole else file
 
 
 @dataclass(frozen=True)

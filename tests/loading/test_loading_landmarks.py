@@ -12,7 +12,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.storage.experiments.face_landmarks import (
+from hpml_lab.loading.experiments.face_landmarks import (
     DamagedRow,
     FormerCall,
     MovedPoints,
@@ -22,7 +22,7 @@ from hpml_lab.storage.experiments.face_landmarks import (
     faces,
     point_distances,
 )
-from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset
+from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.storage.tools.landmark_table import LandmarkTable
+from hpml_lab.loading.tools.landmark_table import LandmarkTable
 
 
 class FaceLandmarksDataset(Dataset):

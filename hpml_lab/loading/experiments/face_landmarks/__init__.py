@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.show.png import pixels_of, png_text
-from hpml_lab.storage.experiments.face_landmarks import faces
+from hpml_lab.loading.experiments.face_landmarks import faces
 from hpml_lab.core.system.attempt import attempt
 
-NOTEBOOK = "09_storage"
+NOTEBOOK = "08_loading"
 FACES = 4  # drawn
 QUICK = dict(count=24, batch=8, side=96)
 FULL = dict(count=800, batch=32, side=224)
@@ -116,7 +116,7 @@ def face_landmarks(params: Params) -> Result:
     """A Dataset over a CSV and an image folder, with transforms that move image and landmarks together."""
     from torchvision.transforms import v2
 
-    from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset  # with pandas
+    from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset  # with pandas
 
     crop = params.side * 7 // 8
     drawn, measured = _transforms(params.side, crop)
@@ -208,7 +208,7 @@ def _former_call(plain: Any) -> FormerCall:
 
 def _claim_damage(result: Result, params: Params, folder: Path, table: Path) -> list[DamagedRow]:
     """Damage eight rows and files, and see what the reader says of each."""
-    from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset
+    from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 
     kinds = damage(folder, table)
     skipping = FaceLandmarksDataset(table, folder, on_damage="skip")

@@ -1,0 +1,42 @@
+"""What a recorded run lacks of what today's code shows: a page would have empty rows there, or twins that never meet."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+
+def lacking(record: Any, run: Any) -> list[str]:
+    """Claims, key figures and columns that a new run has and a recorded one has not, in words that name them.
+
+    Numbers in names do not count: they are of the run's size. What is compared is what both runs could make: where the record
+    is of another device, the claims are not, because some are about one kind of device alone.
+    """
+    ours = [figure.label for figure in run.key_figures if figure.here is not None or figure.lecture is not None]
+    found = [f"key figure “{name}”" for name in _missing(ours, [figure.label for figure in record.key_figures])]
+    if _kind(record.device) == _kind(run.device):
+        found += [f"claim “{name}”" for name in _missing(*([claim.text for claim in one.claims] for one in (run, record)))]
+    columns = {type(table.rows[0]).__name__: table.columns for table in record.tables if table.rows}
+    for table in run.tables:
+        there = columns.get(type(table.rows[0]).__name__) if table.rows else None
+        if there is not None:
+            found += [f"column “{heading}”" for field, heading in table.columns.items() if field not in there]
+    return list(dict.fromkeys(found))
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _missing(names: Iterable[str], there: Iterable[str]) -> list[str]:
+    known = {NUMBER.sub("#", name) for name in there}
+    return [name for name in names if NUMBER.sub("#", name) not in known]
+
+
+def older_note(missing: list[str]) -> list[str]:
+    """The note of a card whose recorded run is older than the code."""
+    if not missing:
+        return []
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return [f"The recorded run is older than today's code. It lacks: {'; '.join(missing[:3])}{more}."]
