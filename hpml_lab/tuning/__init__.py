@@ -20,10 +20,9 @@ Tools:
     compiled           compile a function and count the kernels that are generated
     guarded_launch     run a kernel in Triton's interpreter; a load or store that is wrong is a MemoryFault before it happens
     TritonAdam         torch.optim.Adam as one Triton kernel (adam_kernel)
-    TritonLAMB         LAMB as two Triton kernels, of which the first is direction_kernel
+    TritonLAMB         LAMB as two Triton kernels
     triton_gelu        GELU as one Triton kernel (gelu_kernel)
 For the notebook:
-    by_product, by_fft the other ways to compute a convolution
     gelu, layer_norm   composed of simple operators
     MlpBlock, deep_mlp small networks
     Offload            hooks that send saved tensors away, into a mapped_file on a CPU
@@ -60,10 +59,9 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.tools.guarded_memory import guarded_launch as guarded_launch, MemoryFault as MemoryFault
     from hpml_lab.tuning.tools.written_kernels import kernel_speed as kernel_speed
     from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
-    from hpml_lab.tuning.lessons.triton_lamb import TritonLAMB as TritonLAMB, direction_kernel as direction_kernel
+    from hpml_lab.tuning.tools.triton_lamb import TritonLAMB as TritonLAMB
     from hpml_lab.tuning.lessons.triton_gelu import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
     from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
-    from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft
     from hpml_lab.tuning.lessons.compositions import gelu as gelu, layer_norm as layer_norm
     from hpml_lab.tuning.experiments.tuned_networks import deep_mlp as deep_mlp
     from hpml_lab.tuning.lessons.recomputing import MlpBlock as MlpBlock

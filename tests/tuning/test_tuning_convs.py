@@ -18,12 +18,11 @@ from hpml_lab.tuning.experiments.all_switches import SwitchedStep
 from hpml_lab.tuning.experiments.all_switches import in_process as switches_in_process
 from hpml_lab.tuning.experiments.all_switches.in_process import peak_of_step
 from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
-from hpml_lab.tuning.experiments.cudnn_benchmark import DEFAULT, LECTURE, FirstCall, SearchTiming
+from hpml_lab.tuning.experiments.cudnn_benchmark import DEFAULT, LECTURE, FirstCall, SearchTiming, by_fft, by_product
 from hpml_lab.tuning.experiments.cudnn_benchmark import in_process as search_in_process
 from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
 from hpml_lab.tuning.experiments.tuned_networks import gradient_bytes
 from hpml_lab.tuning.experiments.turns import Remote, in_turns, own_process
-from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
 
 EXPERIMENTS = [cudnn_benchmark.cudnn_benchmark, channels_last.channels_last, all_switches.all_switches]

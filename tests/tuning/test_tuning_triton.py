@@ -12,9 +12,12 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim import LAMB
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
-from hpml_lab.tuning.lessons import triton_adam, triton_gelu, triton_lamb  # noqa: E402
+from hpml_lab.tuning.lessons import triton_adam, triton_gelu  # noqa: E402
 from hpml_lab.tuning.lessons.triton_adam import TritonAdam  # noqa: E402
-from hpml_lab.tuning.tools import triton_kernel
+from hpml_lab.tuning.tools import (
+    triton_kernel,
+    triton_lamb,  # noqa: E402
+)
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]

@@ -97,7 +97,7 @@ def ways_of(rule: str) -> dict[str, MakeOptimizer]:
     """How a rule can be run here. torch has no LAMB, and we no SGD in Triton. Raises LabError for LAMB without Triton."""
     if rule == "SGD":
         return {name: partial(torch.optim.SGD, lr=0.01, momentum=0.9, **options) for name, options in ADAM.items()}
-    from hpml_lab.tuning.lessons.triton_lamb import TritonLAMB
+    from hpml_lab.tuning.tools.triton_lamb import TritonLAMB
 
     return {LOOP: LAMB, TRITON: TritonLAMB}
 

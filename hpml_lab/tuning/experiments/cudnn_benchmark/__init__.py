@@ -19,7 +19,6 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
-from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
 from hpml_lab.tuning.experiments.turns import in_turns, own_process
 
 QUICK = dict(batch=2, channels=64, side=64, samples=SAMPLES, shapes=4)
@@ -138,6 +137,20 @@ def plain_times(params: Params) -> list[SearchTiming]:
         SearchTiming(case=LECTURE, work=work, batch=params.batch, off_ms=turn.seconds * 1e3, off_spread_ms=turn.spread * 1e3)
         for work, turn in times.items()
     ]
+
+
+def by_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Convolution (stride 1, same size) as a matrix product: each column holds the pixels under the filter at one place."""
+    columns = F.unfold(x, weight.shape[-1], padding=weight.shape[-1] // 2)
+    return (weight.flatten(1) @ columns).view(len(x), len(weight), *x.shape[2:])
+
+
+def by_fft(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The same by Fourier transform, where a convolution is a product; conj, because a layer does not flip its filter."""
+    half = weight.shape[-1] // 2
+    size = [side + 2 * half for side in x.shape[2:]]
+    spectrum = torch.einsum("nchw,ochw->nohw", torch.fft.rfft2(x, size), torch.fft.rfft2(weight, size).conj())
+    return torch.fft.irfft2(spectrum, size).roll((half, half), (2, 3))[..., : x.shape[2], : x.shape[3]]
 
 
 def ways_differ(device: Device) -> float:
