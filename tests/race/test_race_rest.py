@@ -59,7 +59,7 @@ def test_the_table_of_sparse_data_shows_what_each_row_holds(results):
 
 def test_schedules_list_every_entrant_and_say_who_was_first(results):
     result = results["schedules_vs_adaptive"]
-    assert len(result.rows(ContestEntry)) == 13 and result.here("trainings") == 59 * 5
+    assert len(result.rows(ContestEntry)) == 13 and result.here("trainings") == 63 * 5
     assert {figure.label for figure in result.key_figures if figure.lecture} == {
         "ends with the best accuracy",
         "is there first",

@@ -37,7 +37,7 @@ def result(tmp_path_factory):
 
 def test_there_is_a_claim_for_each_conclusion_of_the_study(result):
     assert len(result.claims) == 4 and not result.checks
-    assert all(claim.text.startswith("The study, at the best rates: ") for claim in result.claims)
+    assert all(claim.text.startswith("At the best rates, ") for claim in result.claims)
     assert sum("at the lecture's rates it " in claim.measured for claim in result.claims) == 4
 
 

@@ -62,7 +62,7 @@ def judge_study(result: Result, lecture: dict[str, Group], best: dict[str, Group
     for text, (holds, figures) in conclusions(best).items():
         there, other = at_lecture[text]
         result.measured(
-            f"The study, at the best rates: {text}",
+            f"At the best rates, {text}",
             holds,
             f"{figures}; at the lecture's rates it {'holds' if there else 'does not hold'}: {other}",
             depends_on="the data and the seeds",
