@@ -172,7 +172,8 @@ def test_each_loop_of_amp_is_compared_with_fp32_and_a_gain_within_the_noise_is_n
     sound(result)
     assert [row.gain for row in result.rows(LoopRow)] == [None, pytest.approx(8e-3 / fp16), pytest.approx(8e-3 / bf16)]
     assert result.here("fp32 with TF32 over fp32") == pytest.approx(1.6)
-    assert result.here("AMP over torch's default, fp32 with TF32 in convolutions") == pytest.approx(5e-3 / min(fp16, bf16))
+    default = 5e-3 / fp16 if holds else 5.1e-3 / fp16  # the half of the placebo that is nearer to 1
+    assert result.here("AMP over torch's default, fp32 with TF32 in convolutions") == pytest.approx(default)
     assert result.here("the lecture's loop, fp16 and scaler, over fp32") == pytest.approx(8e-3 / fp16)
     [claim] = [claim for claim in result.claims if claim.text.startswith("AMP is faster than fp32, and than torch's default")]
     assert claim.holds == holds and FP32_WITH_TF32 in claim.measured and "; than the default: " in claim.measured
