@@ -229,7 +229,8 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
     cells = {(cell.mode, cell.block, cell.depth): cell for cell in experiment.grid_cells(result)}
     assert [cell.mode for cell in result.rows(GridCell)] == ["random read"] * 4, "the rest is in the maps"
-    assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(3000 / 64 * MIB / 1e6)
+    large_reads = 3000 / 64 if installed else 50.0  # by fio, or as in the turns above
+    assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(large_reads * MIB / 1e6)
     compared = {(row.by, row.depth): row for row in result.rows(DepthRate)}
     for depth in (1, 4):
         if installed:
@@ -238,7 +239,7 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
         judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]
-        assert judged == "0.50 of fio's (0.333 to 0.75)"
+        assert judged == "0.50 of fio's (0.233 to 0.75)"
         iops = {key: row.iops for key, row in compared.items()}
         assert iops == {(OURS, 1): 1000, (OURS, 4): 2500, (FIO, 1): 2000, (FIO, 4): 5000}
         row = compared[FIO, 1]
