@@ -235,6 +235,8 @@ def test_a_row_says_the_most_that_the_part_alone_could_give():
     row = rung_row(after, below)
     assert (row.gain, row.interval, row.verdict) == (2.5, "2.4 to 2.6", "faster")
     assert (row.part_gain, row.part_interval) == (6, "5 to 7")
+    nothing = SpeedUp(float("inf"), float("inf"), float("inf"), 0)
+    assert rung_row(replace(after, part_gain=nothing), below).part_interval == "nothing of it is left"
     assert row.most_by_part == pytest.approx(4), "three quarters gone: a quarter is left"
     assert (row.part_ms_before, row.part_ms_after, row.ms) == pytest.approx((300, 50, 200))
     assert row.largest_before == "transform" and row.once_seconds == after.once == 0.25

@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import mean
 
@@ -65,15 +66,15 @@ class RungRow(Row):
 
 
 def rung_row(rung: TrainerRung, below: TrainerRung) -> RungRow:
-    part = rung.change.part
+    part, gain = rung.change.part, rung.part_gain
     return RungRow(
         name=rung.change.switch,
         attacks=part,
         largest_before=below.largest,
         part_ms_before=below.profile[part] * 1e3,
         part_ms_after=rung.profile[part] * 1e3,
-        part_gain=rung.part_gain and rung.part_gain.ratio,
-        part_interval=rung.part_gain and rung.part_gain.interval,
+        part_gain=gain and gain.ratio,
+        part_interval=gain and (gain.interval if gain.ratio < inf else "nothing of it is left"),
         **rung.gain.columns,
         most_by_part=1 / (1 - below.share(part)),
         ms=rung.seconds * 1e3,
