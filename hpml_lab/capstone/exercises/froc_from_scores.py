@@ -101,7 +101,8 @@ CASES = {
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
     RUBRIC.expect(answer, CASES, but=("mixed",), explain=_explain)
-    expect_function(answer, right, {"no detection at all": (np.array([]), np.array([], int), 2, 3)})
+    nothing = np.array([]), np.array([], int), 2, 3
+    expect_function(lambda *given: list(answer(*given)), right, {"no detection at all": nothing})
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:

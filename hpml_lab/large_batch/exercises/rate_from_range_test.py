@@ -10,7 +10,7 @@ import numpy as np
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import plain, same
+from hpml_lab.core.judge.same import same
 from hpml_lab.large_batch.lessons.range_test import growing_rates, smoothed
 
 Losses = Sequence[float]
@@ -156,13 +156,13 @@ def judge_rate_from_range_test(answer: Rate) -> None:
 
 def _explain(_: Rate, judged: list[Judged]) -> None:
     """Raise the Mistake that says to which step a rate belongs, or how many times too large all are."""
-    factors = [plain(got) / wanted for _, _, got, wanted in judged]
+    factors = [float(got) / wanted for _, _, got, wanted in judged]
     if same(factors, [factors[0]] * len(factors)):
         raise Mistake("wrong-factor", f"Your rate is {factors[0]:.4g} times the right one in each case: a tenth is asked for.")
     for case, (rates, losses, beta), got, wanted in judged:
         if same(got, wanted):
             continue
-        own = plain(got)
+        own = float(got)
         step = next((t for t, rate in enumerate(rates) if same(own, rate / 10)), None)
         if step is None:
             raise Mistake("none-of-the-rates", f"For {case}, yours is {own:g}, which is not a tenth of any of the rates.")

@@ -7,7 +7,7 @@ from typing import Any
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import plain, same
+from hpml_lab.core.judge.same import same
 
 Rate = Callable[[int, int, float, int, int, int], float]  # (t, batch, base_rate, base_batch, samples, warm_epochs)
 
@@ -90,7 +90,7 @@ def judge_scaled_rate(answer: Rate) -> None:
 def _explain(answer: Rate, _: list[Judged]) -> None:
     """Raise the Mistake that says what the rates of one setting get wrong: their end, their start, or the way between."""
     for given, steps in _SETTINGS:
-        rates = [plain(answer(t, *given)) for t in range(steps)]
+        rates = [float(answer(t, *given)) for t in range(steps)]
         batch, base, base_batch, samples, epochs = given
         peak, W = base * batch / base_batch, epochs * (samples // batch)
         setting = f"With batch {batch}, base rate {base} at {base_batch}, {samples} samples and {epochs} epochs of warm-up"

@@ -21,6 +21,7 @@ WRONG = [
         solution, [("other-false-positives", ("/ scans", "/ (scans + 1)")), ("other-recall", ("/ nodules", "/ (nodules + 1)"))]
     ),
     ("wrong-value", lambda scores, *rest: solution(scores, *rest) if len(scores) else [[0, 0]]),
+    ("wrong-type", lambda *given: dict(enumerate(solution(*given)))),
     ("points-missing", lambda scores, *more: solution(scores.astype(np.float32), *more)),
 ]
 

@@ -42,7 +42,7 @@ WRONG = [
             ("nothing-is-left", (' if left[part] else float("inf")', "")),
             ("above-the-limit", (MOST, f"2 * ({MOST})")),
             ("wrong-limit", (MOST, f"({MOST}) ** 0.5")),
-            ("gains-nothing", ("return part", "return next(each for each in left if left[each] == max(left.values()))")),
+            ("gains-nothing", ("return part", "part = part if len(lanes) == 1 else max(left, key=left.get)\n    return part")),
             ("unknown-part", ("return part", "return part.title()")),
             ("lane-not-part", ("return part", "return next(lane for lane, parts in lanes.items() if part in parts)")),
             ("not-the-most", ("return part", 'return "network"')),

@@ -16,7 +16,7 @@ def weighted_mean(losses, samples, ranks):
 WRONG = [
     ("other-weights", lambda losses, samples, ranks: losses.clamp(min=0).sum() * ranks / samples),
     ("other-weights", lambda losses, samples, ranks: losses.sum() * round(ranks / samples, 2)),
-    ("wrong-shape", lambda losses, samples, ranks: losses * ranks),
+    ("wrong-shape", lambda losses, samples, ranks: losses.sum().expand(2)),
     ("calls-backward", lambda losses, samples, ranks: (losses.sum() * ranks / samples).backward()),
     ("asks-the-group", lambda losses, samples, ranks: losses.sum() * torch.distributed.get_world_size() / samples),
     ("detached", lambda losses, samples, ranks: losses.detach().sum() * ranks / samples),
