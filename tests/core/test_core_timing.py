@@ -114,7 +114,7 @@ def test_the_ratio_is_taken_pair_by_pair():
 def test_a_comparison_prints_its_interval_and_its_noise():
     a, b, again = (Timing(samples, 1) for samples in ((2.0, 2.0, 2.0), (1.0, 1.25, 1.0), (2.0, 2.0, 1.9)))
     assert str(Comparison(a, b, again)) == "1.9× faster (1.6 to 2; noise ±5.3 %)"
-    assert str(Comparison(a, a, again)) == "1× (within noise; 1 to 1; noise ±5.3 %)"
+    assert str(Comparison(a, a, again)) == "1× (within noise; 0.95 to 1; noise ±5.3 %)"
 
 
 def test_a_measurement_prints_a_summary():
