@@ -136,7 +136,7 @@ def test_the_rows_compare_every_time_with_one_thread_in_its_round(monkeypatch):
     assert [rows[loop, "threads", count].gain for count in (1, 2)] == [1, 0.8]
     assert [rows[loop, "processes", count].gain for count in (1, 2)] == [8 / 9, 2], "compared with one thread"
     assert [rows[loop, "processes", count].verdict for count in (1, 2)] == ["slower", "faster"]
-    assert rows[loop, "processes", 2].interval == "2 to 2"
+    assert rows[loop, "processes", 2].interval == "1.88 to 2"
     assert result.here("Python loop on 2 threads") == 0.8
     assert result.here("Python loop on 2 processes") == 2
     holds = {claim.text: claim.holds for claim in result.claims if not claim.exact}
