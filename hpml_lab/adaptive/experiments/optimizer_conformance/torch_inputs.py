@@ -39,10 +39,12 @@ class OptimizerInput:
 
     @property
     def taken(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes among `shapes` that torch's class takes: Muon matrices with columns, Adafactor none without elements."""
+        """The shapes among `shapes` that torch's class takes: Muon matrices with columns, two others none that is empty."""
         if self.sparse:
             return (SPARSE_SHAPE,)
-        fits = {"Muon": lambda shape: len(shape) == 2 and shape[1] > 0, "Adafactor": lambda shape: 0 not in shape}
+        fits = {"Muon": lambda shape: len(shape) == 2 and shape[1] > 0} | dict.fromkeys(
+            ("Adafactor", "LBFGS"), lambda shape: 0 not in shape
+        )
         return tuple(filter(fits.get(self.name, lambda shape: True), self.shapes)) or ((3, 5),)
 
     @property
