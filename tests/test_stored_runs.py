@@ -7,7 +7,7 @@ from store_outputs import BUSY, MOST_NOISE, bands, this_runs, why_not
 from hpml_lab.core.system.paths import NOTEBOOKS
 
 # Bands that were wider when these cells were stored last, on a machine whose other core had work. Most are of works that wait
-# (threads, ranks, workers, disks), which the wall's clock has to time. {(notebook, cell): percent}; a cell leaves this list when
+# (threads, ranks, workers, disks), which the wall clock has to time. {(notebook, cell): percent}; a cell leaves this list when
 # it is stored on a quiet machine.
 WIDER: dict[tuple[str, str], float] = {
     ("03_nets", "cell-73"): 27,
