@@ -103,6 +103,7 @@ def test_without_permission_no_daemon_is_started(control, gpu):
     result = module.shared_gpu.function(params)
     assert not control.exists() and len(asked) == 1 and "HPML_MPS=1" in result.notes[0]
     assert all(MPS not in row.how for row in result.rows(SharedDevice)) and len(result.claims) == 2
+    assert result.here("a step next to 3 others, times as long as alone") > 0, "a figure, and no claim: on a GPU it is open"
 
 
 def test_with_permission_the_daemon_serves_the_second_interpreter_and_ends(control, gpu, monkeypatch):

@@ -26,7 +26,7 @@ from hpml_lab.processes.experiments.parallel import (
 from hpml_lab.processes.lessons.thread_exit import THREAD_KINDS, thread_at_exit
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
-QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.0075, rounds=SAMPLES)
+QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.005, rounds=SAMPLES)
 FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=SAMPLES)
 ON = ("threads", "processes")
 FAST = "speed-up"

@@ -10,7 +10,6 @@ import psutil
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
-from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.timing.timeline import rows
 from hpml_lab.processes.experiments.pool import (
@@ -27,7 +26,7 @@ from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.work import greet
 from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
-QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=SAMPLES)
+QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=8)  # a round starts twenty workers
 FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5, rounds=15)
 AGAIN = "again"  # the first method once more in every round: the placebo
 

@@ -30,7 +30,7 @@ from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(starts=SAMPLES, preload=False, hold=0.1, patience=0.4)
 FULL = dict(starts=30, preload=True, hold=0.2, patience=1.0)
-DEADLINE_SECONDS = 300.0  # a child that is not done by then is ended; on a machine with ten programs a core 60 s were too few
+DEADLINE_SECONDS = 60.0  # a child that is not done by then is ended
 
 
 @dataclass
@@ -114,7 +114,7 @@ def start_methods(params: Params) -> Result:
     methods = safe_methods()
     costs = measure_starts(methods=methods, samples=params.starts, preload=params.preload)
     arguments = (CLOCK(), params.starts, params.patience, params.device.is_cuda)
-    with_torch = run_in_child(starts_with_torch, *arguments, method="spawn", deadline_seconds=DEADLINE_SECONDS)
+    with_torch = run_in_child(starts_with_torch, *arguments, method="spawn", deadline_seconds=3 * DEADLINE_SECONDS)
     torch_starts = with_torch.value or ForkWithTorch([])
     gains = _gains(costs, methods[0])
     costs = sorted((row for row in [*costs, *torch_starts.rows] if AGAIN not in row.way), key=lambda row: row.ready)

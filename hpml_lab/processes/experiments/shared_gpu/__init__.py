@@ -25,7 +25,7 @@ from hpml_lab.processes.experiments.shared_gpu.on_one_device import (
 )
 from hpml_lab.processes.views.timelines import draw_timelines
 
-QUICK = dict(processes=(1, 2, 4), steps=70, rounds=SAMPLES)
+QUICK = dict(processes=(1, 2, 4), steps=40, rounds=SAMPLES)
 FULL = dict(processes=(1, 2, 4), steps=300, rounds=8)
 MPS = ", MPS"  # behind the name of each way
 TRAINS = "trains"
