@@ -12,8 +12,10 @@ from hpml_lab.core.system.paths import NOTEBOOKS
 WIDER: dict[tuple[str, str], float] = {
     ("03_nets", "cell-73"): 27,
     ("06_race", "mnist-three-nets-run"): 17,
-    ("07_processes", "tensor-queues-run"): 16,
-    ("07_processes", "why-fork-is-dangerous-in-a-program-with--run"): 108,
+    ("07_processes", "gil-run"): 48,
+    ("07_processes", "shared-gpu-run"): 35,
+    ("07_processes", "tensor-queues-run"): 22,
+    ("07_processes", "why-fork-is-dangerous-in-a-program-with--run"): 64,
     ("08_loading", "predict-then-measure-run-2"): 49,
     ("08_loading", "tune-loader-run"): 57,
     ("09_storage", "predict-then-measure-run-3"): 29,
