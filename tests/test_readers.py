@@ -459,8 +459,10 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "core/system/machine.py": OF_THE_SYSTEM,
     "core/system/rank_errors.py": MADE_BY_US,
     "core/timing/counting.py": MADE_BY_US,
+    "core/timing/laps.py": OF_THE_SYSTEM,
     "course/assignment.py": OF_THE_PACKAGE,
     "landscape/optimizer_lab/module.py": OF_THE_PACKAGE,
+    "loading/experiments/face_landmarks/__init__.py": MADE_BY_US,
     "loading/experiments/slow_clips.py": MADE_BY_US,
     "processes/tools/segments.py": OF_THE_SYSTEM,
     "profilers/operator_recorder.py": MADE_BY_US,
@@ -483,7 +485,6 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "start/tools/platform_settings.py": OF_THE_SYSTEM,
     "storage/experiments/dali/video.py": MADE_BY_US,
     "storage/experiments/disk_iops/page_cache.py": OF_THE_SYSTEM,
-    "storage/experiments/face_landmarks/__init__.py": MADE_BY_US,
     "storage/experiments/io_vs_compute/timed_epochs.py": MADE_BY_US,
     "tensors/experiments/cpu_vs_gpu/memories.py": OF_THE_SYSTEM,
 }

@@ -10,12 +10,17 @@ import torch
 from hpml_lab.core.experiment.registry import busy_note
 from hpml_lab.core.timing import laps
 from hpml_lab.core.timing.clock import Timing, interleaved, measure
-from hpml_lab.core.timing.laps import Lap, held_up, lap, seconds_by_one_clock, stretches
+from hpml_lab.core.timing.laps import HELD_UP, Lap, held_up, lap, seconds_by_one_clock, stretches
 from hpml_lab.core.timing.noise import Comparison
 
 needs_queue = pytest.mark.skipif(not laps.HAS_QUEUE, reason="only Linux says how long a thread waits for a core")
 COMPUTING = Lap(wall=3.0, cpu=1.0, queued=1.99)
 BLOCKED = Lap(wall=3.0, cpu=1.0, queued=0.5)
+
+
+@pytest.fixture(autouse=True)
+def load_is_said(monkeypatch):
+    monkeypatch.setattr(laps, "HELD_UP", HELD_UP)
 
 
 def compute() -> float:

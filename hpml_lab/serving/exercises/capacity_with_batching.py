@@ -95,6 +95,7 @@ def judge_capacity_with_batching(answer: Callable) -> None:
         "rate 1.5, a 8, b 1, limit 16": (1.5, 8.0, 1.0, 16),
         "rate 3, a 2, b 0.25, limit 6": (3.0, 2.0, 0.25, 6),
         "rate 250, a 0.004, b 0.001, limit 5": (250.0, 0.004, 0.001, 5),
+        "rate 0.3, a 1, b 1, limit 4": (0.3, 1.0, 1.0, 4),
         "rate 0.2, a 1, b 2, limit 3": (0.2, 1.0, 2.0, 3),
         "rate 0.25, a 1, b 3, limit 2": (0.25, 1.0, 3.0, 2),
     }

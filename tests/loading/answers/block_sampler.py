@@ -231,4 +231,4 @@ ALSO_RIGHT = [
     as_a_list_subclass,
     lambda size, block: Given(lambda: torch.tensor(order(size, block)), size),
 ]
-WRONG += [("blocks-torn", kept_by_size)]
+WRONG += [("remembers-calls", kept_by_size)]
