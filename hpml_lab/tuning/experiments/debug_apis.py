@@ -24,7 +24,7 @@ from hpml_lab.tuning.experiments.turns import in_turns, one_sample
 from hpml_lab.tuning.lessons.faults import FAULTS
 
 # Few samples: a tool is put on anew for each, after a warm-up, and a step of ResNet-18 takes 0.1 s in anomaly mode.
-QUICK = dict(layers=20, width=32, batch=2, side=24, samples=8, fastest_of=1, inputs=16)
+QUICK = dict(layers=20, width=32, batch=2, side=24, samples=6, fastest_of=2, inputs=16)
 FULL = dict(layers=20, width=32, batch=64, side=224, samples=9, fastest_of=3, inputs=64)
 SMALL, LARGE, LAYER = "20 small layers", "ResNet-18", "one layer"
 PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each step"

@@ -40,7 +40,7 @@ QUICK = dict(
     ranks=2,
     width=128,
     depth=8,
-    batch=3072,  # a backward pass of 10 to 30 ms: gloo's threads share the cores, and wait for a few ms at times
+    batch=2048,  # a backward pass of 10 to 30 ms: gloo's threads share the cores, and wait for a few ms at times
     traffics=(0.1, 1, 3),
     bucket_mb=0.125,  # two of the eight layers
     further_mb=(0, 8),
@@ -49,7 +49,7 @@ QUICK = dict(
 FULL = dict(
     ranks=4, width=512, depth=12, batch=1024, traffics=(0.1, 0.3, 1, 3, 9), bucket_mb=3, further_mb=(0, 1, 6, 64), samples=11
 )
-SAMPLES = 48  # of the digits, the whole batch
+WHOLE_BATCH = 48  # of the digits, the whole batch
 SMALL = 1e-12
 DEADLINE = 900.0  # seconds; far above what a loaded machine needs
 
@@ -81,7 +81,7 @@ class RingTraffic(Row):
 
 
 def differences(ranks: int, report: RankReport) -> list[GradientDifference]:
-    even = " + ".join([str(SAMPLES // ranks)] * ranks)
+    even = " + ".join([str(WHOLE_BATCH // ranks)] * ranks)
     shares = {"even": even, "uneven": " + ".join(map(str, UNEVEN[ranks]))}
     integers = [0.0 if report.integers[way] else float("nan") for way in ("DDP", "OverlappingDDP")]
     found = [GradientDifference(ranks, " + ".join(map(str, INTEGER_SHARES[ranks])), "integers", "sum · N/G", *integers)]
@@ -115,7 +115,7 @@ def draw(result: Result):
 def gradient_aggregation(params: Params) -> Result:
     """Averaged gradients: equal to the whole batch's, summed on a ring, hidden behind the backward pass."""
     digits = data.load("digits")
-    images, labels = digits.train_x[:SAMPLES].flatten(1), digits.train_y[:SAMPLES]
+    images, labels = digits.train_x[:WHOLE_BATCH].flatten(1), digits.train_y[:WHOLE_BATCH]
     checked = {n: launch(check_gradients, images, labels, ranks=n, deadline_seconds=DEADLINE) for n in (2, 3, 4)}
     settings = params.width, params.depth, params.batch, params.traffics, params.bucket_mb, params.further_mb, params.samples
     overlap = launch(run_overlap, *settings, ranks=params.ranks, deadline_seconds=DEADLINE)
