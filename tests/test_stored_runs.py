@@ -6,32 +6,19 @@ from store_outputs import BUSY, MOST_NOISE, bands, this_runs, why_not
 
 from hpml_lab.core.system.paths import NOTEBOOKS
 
-# Bands that were wider when these cells were stored last, on a machine whose other core had work. Most are of works that wait
-# (threads, ranks, workers, disks), which the wall clock has to time. {(notebook, cell): percent}; a cell leaves this list when
-# it is stored on a quiet machine.
+# Bands that are wider on a quiet machine, too: of ranks and threads that share two cores, of a disk and memory that other
+# guests of the same host use, and of works that wait for one another. {(notebook, cell): percent}
 WIDER: dict[tuple[str, str], float] = {
-    ("03_nets", "cell-73"): 27,
-    ("06_race", "mnist-three-nets-run"): 17,
-    ("07_processes", "gil-run"): 48,
-    ("07_processes", "shared-gpu-run"): 35,
-    ("07_processes", "tensor-queues-run"): 22,
-    ("07_processes", "why-fork-is-dangerous-in-a-program-with--run"): 64,
-    ("08_loading", "predict-then-measure-run-2"): 49,
-    ("08_loading", "tune-loader-run"): 57,
-    ("09_storage", "predict-then-measure-run-3"): 29,
-    ("09_storage", "predict-then-measure-run-4"): 18,
-    ("09_storage", "predict-then-measure-run-5"): 31,
-    ("10_profiling", "perf-counters-run"): 97,
-    ("10_profiling", "profile-loop-run"): 20,
-    ("10_profiling", "torch-profiler-run"): 20,
-    ("11_tuning", "channels-last-run"): 17,
-    ("11_tuning", "zero-grad-run"): 17,
+    ("06_race", "mnist-three-nets-run"): 35,
+    ("10_profiling", "perf-counters-run"): 51,
+    ("11_tuning", "channels-last-run"): 28,
+    ("11_tuning", "conv-bias-bn-run"): 42,
+    ("13_distributed", "dp-vs-ddp-run"): 34,
     ("13_distributed", "load-balance-run"): 26,
-    ("13_distributed", "scaling-run"): 17,
-    ("13_distributed", "sync-batch-norm-run"): 48,
-    ("14_sharding", "zero-memory-run"): 94,
-    ("17_pruning", "sparse-formats-run"): 20,
-    ("18_targets", "one-hot-vs-embedding-run"): 65,
+    ("13_distributed", "sync-batch-norm-run"): 58,
+    ("14_sharding", "zero-memory-run"): 66,
+    ("18_targets", "one-hot-vs-embedding-run"): 34,
+    ("19_capstone", "lung-nodule-pipeline-run"): 28,
 }
 
 
