@@ -23,16 +23,35 @@ from hpml_lab.cli import (
     notebooks,
     profile,
     progress,
+    referee,
     reference,
     report,
     run,
     tune,
+    tuneup,
 )
 from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_error
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
-COMMANDS = (listing, run, notebooks, progress, reference, report, doctor, data, profile, monitor, bottleneck, tune, course, new)
+COMMANDS = (
+    listing,
+    run,
+    notebooks,
+    progress,
+    reference,
+    report,
+    doctor,
+    data,
+    profile,
+    monitor,
+    bottleneck,
+    tune,
+    tuneup,
+    referee,
+    course,
+    new,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,6 @@ library only.
 import atexit
 import contextlib
 import ctypes
-import importlib.util
 import os
 import sys
 import threading
@@ -51,21 +50,8 @@ class OperatorRecorder:
 
     # ---- waiting for torch and for the script's work -----------------------------------------------------------------
 
-    def find_torch(self) -> Any:
-        """The specification by which Python imports torch: its own finder finds it, and the end of the import is noted."""
-        spec = importlib.util.find_spec("torch")
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                with contextlib.suppress(Exception):  # whatever goes wrong here, the script goes on
-                    self._torch_is_here()
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-    def _torch_is_here(self) -> None:
+    def begin(self) -> None:
+        """Wait for the script's work; torch has just been imported."""
         from torch.autograd import profiler
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook

@@ -19,7 +19,7 @@ from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode
 
 RUNPY = "<frozen runpy>"
 OWN_FILES = (sitecustomize.__file__, str(Path(__file__).with_name("operator_recorder.py")))  # what of us is in the script
-IMPORT_HOOK = "OperatorRecorder.find_torch"
+IMPORT_HOOK = "_Torch.find_spec"
 OWN_THREAD = "hpml-recorder"
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')

@@ -285,7 +285,7 @@ ENDS = """
     for case in (within, small, traced):
         Path(case.__name__).mkdir()
         recorder = OperatorRecorder(Path(case.__name__), 3.0)
-        recorder._torch_is_here()
+        recorder.begin()
         case()
         recorder._end()
 """
@@ -356,7 +356,7 @@ def speedscope(*threads):
 
 def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
     start, recorder = [("_run_code", "<frozen runpy>", 2), ("<module>", "/x/script.py", 8)], operator_recorder.__file__
-    hook = ("OperatorRecorder.find_torch.<locals>.exec_module", recorder, 9)
+    hook = ("_Torch.find_spec.<locals>.exec_module", sitecustomize.__file__, 9)
     process = ('process 7:"python script.py"', "", 0)
     wait = ("Condition.wait", "/usr/lib/python3.11/threading.py", 320)
     found = script_stacks(

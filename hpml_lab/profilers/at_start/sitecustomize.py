@@ -1,4 +1,4 @@
-"""Python imports this on its way to a script that `hpml-lab profile` runs, since this folder is the first in its PYTHONPATH.
+"""Python imports this on its way to a script that `hpml-lab profile` or `tuneup` runs: its folder is first in PYTHONPATH.
 
 Python itself then runs the script, whatever it is: arguments, `__main__`, tracebacks, threads and exit code are Python's own.
 The script finds nothing of this: environment and sys.path are as they were typed, and no module that one of its own could be
@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-VARIABLE = "HPML_LAB_AT_START"
+VARIABLE, TURNS = "HPML_LAB_AT_START", "HPML_LAB_TURNS"  # of `profile`, and of what runs copies of a script in turns
 HERE = os.path.dirname(os.path.abspath(__file__))
 STARTED, SAMPLED, UNSEEN = "started", "sampled", "unseen"  # files: Python is here; py-spy watches; nobody does
 
@@ -21,11 +21,7 @@ def begin(settings: str) -> None:
               folder of the files
     """
     parent, rate, seconds, had_path, folder = settings.split(" ", 4)
-    os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].removeprefix(HERE).removeprefix(os.pathsep)
-    if had_path == "0":
-        del os.environ["PYTHONPATH"]
-    sys.path.remove(HERE)
-    sys.path_importer_cache.pop(HERE, None)
+    _leave_no_trace(had_path)
     if _wait(folder, int(parent)) == UNSEEN:
         before = [{*known} for known in (sys.modules, sys.path_importer_cache)]
         _neighbor("sampler").sample_until_exit(float(rate), os.path.join(folder, "stacks.txt"))
@@ -33,7 +29,25 @@ def begin(settings: str) -> None:
             for name in {*known} - names:
                 del known[name]
     if float(seconds):
-        sys.meta_path.insert(0, _Torch(folder, float(seconds)))
+        sys.meta_path.insert(0, _Torch(lambda: _neighbor("operator_recorder").OperatorRecorder(folder, float(seconds)).begin()))
+
+
+def begin_turns(settings: str) -> None:
+    """Leave no trace, and let the script wait for its turns from the end of torch's import on.
+
+    settings  whether PYTHONPATH was set, and the rest for `referee/in_the_script.py`
+    """
+    had_path, rest = settings.split(" ", 1)
+    _leave_no_trace(had_path)
+    sys.meta_path.insert(0, _Torch(lambda: _neighbor("in_the_script", "referee").begin(rest, _neighbor)))
+
+
+def _leave_no_trace(had_path: str) -> None:
+    os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].removeprefix(HERE).removeprefix(os.pathsep)
+    if had_path == "0":
+        del os.environ["PYTHONPATH"]
+    sys.path.remove(HERE)
+    sys.path_importer_cache.pop(HERE, None)
 
 
 def _wait(folder: str, parent: int) -> str:
@@ -56,34 +70,48 @@ def _wait(folder: str, parent: int) -> str:
     return word
 
 
-def _neighbor(name: str):
-    """A module of the folder above; it does not enter sys.modules, where the script could find it."""
+def _neighbor(name: str, room: str = "profilers"):
+    """A module of the package; it does not enter sys.modules, where the script could find it."""
     from _frozen_importlib_external import SourceFileLoader
 
     module = type(sys)(name)
-    module.__file__ = os.path.join(os.path.dirname(HERE), f"{name}.py")
+    module.__file__ = os.path.join(os.path.dirname(os.path.dirname(HERE)), room, f"{name}.py")
     exec(SourceFileLoader(name, module.__file__).get_code(name), module.__dict__)
     return module
 
 
 class _Torch:
-    """Waits among the finders of modules for the import of torch, and lets its operators be recorded from there on."""
+    """Waits among the finders of modules for the import of torch, and calls `it_is_here` at its end."""
 
-    def __init__(self, folder: str, seconds: float) -> None:
-        self.folder, self.seconds = folder, seconds
+    def __init__(self, it_is_here) -> None:
+        self.it_is_here = it_is_here
 
     def find_spec(self, name: str, path=None, target=None):
         if name != "torch":
             return None
         sys.meta_path.remove(self)
-        try:  # whatever goes wrong here, the script goes on
-            return _neighbor("operator_recorder").OperatorRecorder(self.folder, self.seconds).find_torch()
-        except Exception:
-            return None
+        import importlib.util
+
+        spec = importlib.util.find_spec("torch")  # by Python's own finders
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module) -> None:
+                load(module)
+                try:  # whatever goes wrong here, the script goes on
+                    self.it_is_here()
+                except Exception:
+                    pass
+
+            spec.loader.exec_module = exec_module
+        return spec
 
 
-if VARIABLE in os.environ:
-    begin(os.environ.pop(VARIABLE))
+if VARIABLE in os.environ or TURNS in os.environ:
+    if VARIABLE in os.environ:
+        begin(os.environ.pop(VARIABLE))
+    else:
+        begin_turns(os.environ.pop(TURNS))
     # Now the environment's own, if it has one; if not, the error says so to Python, as it would without this one.
     del sys.modules[__name__]
     import sitecustomize  # noqa: F401  pyright: ignore

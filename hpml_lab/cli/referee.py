@@ -1,0 +1,56 @@
+"""`hpml-lab referee A B`: is B faster than A beyond noise, and does it train the same? For reviews, by people and programs."""
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+
+from hpml_lab.cli.shared import FAILED, FINE, number
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser(
+        "referee",
+        help="whether script B is faster than script A beyond noise, and trains the same",
+        usage="hpml-lab referee [--allow CLASS] [--steps N] [--json FILE] A B\n"
+        "       hpml-lab referee --commits A B [...] SCRIPT [ARGS]",
+        description="A and B are scripts, or scripts with arguments in quotes: 'train.py --fused'. Copies take turns. The exit"
+        " code is 0 only if B is faster beyond what A differs from itself, and the training is the same.",
+    )
+    parser.add_argument(
+        "--allow",
+        choices=("bitwise", "rounding", "precision"),
+        default="rounding",
+        help="how far the training may differ (default: rounding)",
+    )
+    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/4 s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdict to FILE as one JSON object")
+    parser.add_argument("--commits", nargs=2, metavar=("A", "B"), help="two commits of this repository, with one script")
+    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="A B", help="two scripts; with --commits one, and arguments")
+    parser.set_defaults(command=referee)
+
+
+def referee(chosen: argparse.Namespace) -> int:
+    """Print the verdict; 0 if B is faster and trains the same, 1 otherwise."""
+    from hpml_lab.cli.foreign import ours_first, output_file
+
+    ours_first()
+    from hpml_lab.core.system.errors import LabError
+    from hpml_lab.core.system.files import atomic_write
+    from hpml_lab.referee.verdict import compare_commits, compare_scripts
+
+    if chosen.json is not None:
+        output_file(chosen.json, "--json")
+    if chosen.commits:
+        if not chosen.words:
+            raise LabError("--commits needs a script.", "For example: hpml-lab referee --commits main HEAD train.py")
+        verdict = compare_commits(chosen.commits, chosen.words, allow=chosen.allow, steps=chosen.steps)
+    else:
+        if len(chosen.words) != 2:
+            raise LabError(f"{len(chosen.words)} scripts were given.", "Give two: hpml-lab referee train.py 'train.py --fused'")
+        first, second = map(shlex.split, chosen.words)
+        verdict = compare_scripts(first, second, allow=chosen.allow, steps=chosen.steps)
+    print(verdict.text())
+    if chosen.json is not None:
+        atomic_write(chosen.json, json.dumps(verdict.as_dict(), indent=1) + "\n")
+    return FINE if verdict.accepted else FAILED

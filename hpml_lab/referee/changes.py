@@ -1,0 +1,300 @@
+"""What the tuning guide would change in a script: to which scripts each change applies, and the lines that make it."""
+
+import ast
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.referee.copies import Setting
+
+Look = Mapping[str, Any]  # what `in_the_script.Look` has found
+FUSED = {"Adam", "AdamW", "SGD", "Adagrad"}  # on a CPU as well
+FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor", "Muon"}
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Keyword arguments of the call that begins in this line of a file."""
+
+    file: str
+    line: int
+    keywords: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the guide.
+
+    name       as `--only` and `--skip` take it
+    title      in a sentence's end: "… gains 1.3×"
+    section    the notebook that explains it
+    settings   what a copy applies
+    why_not    (look) -> why it does not apply here, "" if it does
+    edits      (look) -> the calls to edit
+    lines      what to write where no call says it
+    reorders   whether samples may come in another order
+    kind       of those of one kind only the fastest is kept
+    """
+
+    name: str
+    title: str
+    section: str
+    settings: tuple[Setting, ...]
+    why_not: Callable[[Look], str]
+    edits: Callable[[Look], Sequence[Edit]] = lambda look: ()
+    lines: str = ""
+    reorders: bool = False
+    kind: str = ""
+
+
+def _loaders(keywords: Mapping[str, str], where: Callable[[Mapping[str, Any]], bool] = lambda loader: True):
+    def edits(look: Look) -> list[Edit]:
+        return [
+            Edit(loader["file"], loader["line"], keywords) for loader in look["loaders"] if loader["file"] and where(loader)
+        ]
+
+    return edits
+
+
+def _optimizers(keywords: Mapping[str, str]):
+    return lambda look: [Edit(row["file"], row["line"], keywords) for row in look["optimizers"] if row["file"]]
+
+
+def _needs(condition: Callable[[Look], bool], otherwise: str) -> Callable[[Look], str]:
+    return lambda look: "" if condition(look) else otherwise
+
+
+def _on_gpu(look: Look) -> bool:
+    return any(root["device"] == "cuda" for root in look["roots"])
+
+
+def _without_workers(look: Look) -> bool:
+    return any(not loader["num_workers"] for loader in look["loaders"])
+
+
+def _classes(look: Look) -> set[str]:
+    return {row["class"] for row in look["optimizers"]}
+
+
+def _float32(look: Look) -> bool:
+    return any(root["dtypes"] == ["torch.float32"] and not root["autocast"] for root in look["roots"])
+
+
+def changes(cores: int, threads: int) -> list[Change]:
+    """All changes, in the guide's order, for a machine with so many cores and a script with so many threads."""
+    found = []
+    for workers in sorted({max(1, cores // 2), cores, min(2 * cores, 8)}):
+        options = {"num_workers": workers, "persistent_workers": True}
+        words = {"num_workers": str(workers), "persistent_workers": "True"}
+        found.append(
+            Change(
+                f"workers-{workers}",
+                f"{workers} loader worker{'s' if workers > 1 else ''} that stay",
+                "08_loading",
+                (("loader", options),),
+                _needs(_without_workers, "every DataLoader has workers, or there is none"),
+                _loaders(words, lambda loader: not loader["num_workers"]),
+                reorders=True,
+                kind="workers",
+            )
+        )
+    with_workers = _needs(lambda look: any(loader["num_workers"] for loader in look["loaders"]), "no DataLoader has workers")
+    found += [
+        Change(
+            "persistent-workers",
+            "workers that stay from epoch to epoch",
+            "08_loading",
+            (("loader", {"persistent_workers": True}),),
+            with_workers,
+            _loaders({"persistent_workers": "True"}, lambda loader: bool(loader["num_workers"])),
+            reorders=True,
+        ),
+        Change(
+            "prefetch-4",
+            "4 batches ahead for each worker",
+            "08_loading",
+            (("loader", {"prefetch_factor": 4}),),
+            with_workers,
+            _loaders({"prefetch_factor": "4"}, lambda loader: bool(loader["num_workers"])),
+            reorders=True,
+        ),
+        Change(
+            "pinned-memory",
+            "batches in pinned memory",
+            "08_loading",
+            (("loader", {"pin_memory": True}),),
+            _needs(lambda look: _on_gpu(look) and bool(look["loaders"]), "nothing is copied to a GPU from a DataLoader"),
+            _loaders({"pin_memory": "True"}),
+        ),
+        Change(
+            "cudnn-search",
+            "cuDNN's search for the fastest algorithm",
+            "11_tuning",
+            (("cudnn_search", {}),),
+            _needs(lambda look: _on_gpu(look) and any(root["images"] for root in look["roots"]), "no convolution on a GPU"),
+            lines="torch.backends.cudnn.benchmark = True",
+        ),
+        Change(
+            "tf32",
+            "TensorFloat-32 for float32 products",
+            "12_precision",
+            (("matmul_precision", {"precision": "high"}),),
+            _needs(_on_gpu, "no network on a GPU"),
+            lines='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',
+        ),
+        Change(
+            "channels-last",
+            "images and weights in channels-last order",
+            "11_tuning",
+            (("channels_last", {}),),
+            _needs(lambda look: any(root["images"] for root in look["roots"]), "no network gets images (N, C, H, W)"),
+            lines="net = net.to(memory_format=torch.channels_last)\n"
+            "images = images.contiguous(memory_format=torch.channels_last)  # each batch",
+        ),
+        Change(
+            "gradients-to-none",
+            "gradients set to None instead of zero",
+            "11_tuning",
+            (("zero_grad", {}),),
+            _needs(
+                lambda look: any(not row["set_to_none"] for row in look["zero_grad"]), "zero_grad sets them to None already"
+            ),
+            lambda look: [
+                Edit(row["file"], row["line"], {"set_to_none": "True"})
+                for row in look["zero_grad"]
+                if row["file"] and not row["set_to_none"]
+            ],
+        ),
+        Change(
+            "foreach",
+            "an optimizer that updates all parameters in few calls",
+            "11_tuning",
+            (("optimizer", {"foreach": True}),),
+            _needs(lambda look: bool(_classes(look) & FOREACH), "no optimizer of torch.optim has the option"),
+            _optimizers({"foreach": "True"}),
+            kind="optimizer",
+        ),
+        Change(
+            "fused",
+            "a fused optimizer",
+            "11_tuning",
+            (("optimizer", {"fused": True, "foreach": False}),),
+            _needs(lambda look: bool(_classes(look) & FUSED), "no optimizer of torch.optim has the option"),
+            _optimizers({"fused": "True"}),
+            kind="optimizer",
+        ),
+        Change(
+            "debugging-off",
+            "anomaly mode, profiler and gradcheck off",
+            "11_tuning",
+            (("debugging_off", {}),),
+            _needs(lambda look: look["anomaly"] or look["profiler"], "no debugging tool is on"),
+            lines="torch.autograd.set_detect_anomaly(False)  # and no profiler, no gradcheck, in the training itself",
+        ),
+        Change(
+            "autocast-bf16",
+            "autocast to bfloat16",
+            "12_precision",
+            (("autocast", {"dtype": "bfloat16"}),),
+            _needs(_float32, "autocast is on already, or the weights are not float32"),
+            lines="with torch.autocast(device_type, torch.bfloat16):  # around the forward pass\n    outputs = net(inputs)",
+        ),
+        Change(
+            "compiled",
+            "torch.compile",
+            "11_tuning",
+            (("compiled", {}),),
+            _needs(lambda look: any(not root["compiled"] for root in look["roots"]), "the network is compiled already"),
+            lines="net.compile()  # before its first call",
+        ),
+    ]
+    for number in sorted({1, cores} - {threads}):
+        found.append(
+            Change(
+                f"threads-{number}",
+                f"{number} thread{'s' if number > 1 else ''} for each operator",
+                "01_tensors",
+                (("threads", {"number": number}),),
+                _needs(lambda look: not _on_gpu(look), "the network is on a GPU"),
+                lines=f"torch.set_num_threads({number})",
+                kind="threads",
+            )
+        )
+    return found
+
+
+def chosen(known: Sequence[Change], only: Sequence[str], skip: Sequence[str]) -> list[Change]:
+    """Those whose names begin with a word of `only` (all, if empty) and not of `skip`; LabError for a word of neither."""
+    for word in (*only, *skip):
+        if not any(change.name.startswith(word) for change in known):
+            raise LabError(f"there is no change {word!r}.", f"Known here: {', '.join(change.name for change in known)}.")
+    return [
+        change
+        for change in known
+        if (not only or change.name.startswith(tuple(only))) and not (skip and change.name.startswith(tuple(skip)))
+    ]
+
+
+# ---- the lines to write -----------------------------------------------------------------------------------------------------
+
+
+def as_diff(edits: Sequence[Edit], root: Path) -> str:
+    """The edits as a unified diff, by files below `root` where they are there; "" where no call was found."""
+    found = []
+    for file in dict.fromkeys(edit.file for edit in edits):
+        path = Path(file)
+        try:
+            source = path.read_text(encoding="utf-8")
+            changed = edited(source, [edit for edit in edits if edit.file == file])
+        except (OSError, ValueError, SyntaxError):
+            continue
+        name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        lines = (text.splitlines(keepends=True) for text in (source, changed))
+        found += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}", n=1)
+    return "".join(line if line.endswith("\n") else line + "\n" for line in found)
+
+
+def edited(source: str, edits: Sequence[Edit]) -> str:
+    """The source with the keyword arguments of each call replaced, or put before its closing parenthesis."""
+    calls = sorted(
+        (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)),
+        key=lambda node: (node.lineno, node.col_offset, -(node.end_lineno or 0)),
+    )
+    rows = source.encode().splitlines(keepends=True)
+    starts = [sum(map(len, rows[:number])) for number in range(len(rows) + 1)]
+    pieces: dict[tuple[int, int], bytes] = {}
+    for edit in edits:
+        call = _call_at(calls, edit)
+        if call is None:
+            continue
+        added = []
+        for name, value in edit.keywords.items():
+            old = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+            if old is None:
+                added.append(f"{name}={value}")
+            else:
+                place = (starts[old.lineno - 1] + old.col_offset, starts[(old.end_lineno or 0) - 1] + (old.end_col_offset or 0))
+                pieces[place] = value.encode()
+        if added:
+            end = starts[(call.end_lineno or 0) - 1] + (call.end_col_offset or 0) - 1
+            before = source.encode()[:end].rstrip()
+            comma = ", " if (call.args or call.keywords) and not before.endswith(b",") else " " if before.endswith(b",") else ""
+            pieces[len(before), len(before)] = (comma + ", ".join(added)).encode()
+    text = source.encode()
+    for (start, end), new in sorted(pieces.items(), reverse=True):
+        text = text[:start] + new + text[end:]
+    return text.decode()
+
+
+def _call_at(calls: Sequence[ast.Call], edit: Edit) -> ast.Call | None:
+    """The call whose lines hold the edit's; of several the innermost that has one of its keywords, or a constructor's name."""
+    around = [call for call in calls if call.lineno <= edit.line <= (call.end_lineno or 0)]
+    named = [call for call in around if _of(call.func) == "zero_grad" or _of(call.func)[:1].isupper()]
+    return (named or around or [None])[-1]
+
+
+def _of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,187 @@
+"""Live copies of a script: each in a process group of its own, standing still between its turns."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.system.children import kill_group
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.laps import Lap
+from hpml_lab.profilers.at_start import sitecustomize as at_start
+
+Setting = tuple[str, dict[str, Any]]  # a change as `in_the_script` knows it, and its options
+MANY_STEPS = 1000
+END_SECONDS = 10.0  # for a script that has come to its end, and for its own workers
+NOT_COPIED, MOST_BYTES = {".git", ".venv", "__pycache__", "node_modules"}, 1e9
+LAST_LINES = 400  # characters of what a copy that failed has written to stderr
+
+
+@dataclass
+class Copy:
+    """One copy of the script.
+
+    losses  at each `backward`, from its first step on
+    laps    of its turns, in seconds a step
+    failed  why it is no longer there, "" while it is
+    first_seconds  of the first step
+    """
+
+    name: str
+    process: subprocess.Popen
+    tokens: int
+    report: int
+    deadline_seconds: float
+    stderr: Path
+    losses: list[float] = field(default_factory=list)
+    laps: list[Lap] = field(default_factory=list)
+    steps: int = 0
+    failed: str = ""
+    digest: str = ""
+    first_seconds: float = 0.0
+    look: dict[str, Any] = field(default_factory=dict)
+    _rest: bytes = b""
+
+    def turn(self, steps: int) -> Lap | None:
+        """Let it train for so many steps, and return its seconds a step; None if it has ended, which `failed` explains."""
+        if self.failed:
+            return None
+        self._go_on(steps)
+        found = self.hear()
+        if found is None:
+            return None
+        self.laps.append(Lap(*found["lap"]) / steps)
+        return self.laps[-1]
+
+    def hear(self) -> dict[str, Any] | None:
+        """What it reports next, once its group has stopped; None if it has ended instead."""
+        end = time.monotonic() + self.deadline_seconds
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self.report], [], [], max(0.0, min(0.2, end - time.monotonic())))
+            chunk = os.read(self.report, 1 << 16) if ready else b""
+            self._rest += chunk
+            if not chunk and (self.process.poll() is not None or time.monotonic() > end):
+                self._end(f"no step within {self.deadline_seconds:.0f} s" if self.process.poll() is None else "")
+                return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        found = json.loads(line)
+        self.digest = found.get("digest", self.digest)
+        self.look = found.get("look", self.look)
+        if "ended" in found:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_SECONDS)
+            self._end(found["ended"], f"it ends after {found['after']} steps")
+            return None
+        self.steps = found.get("steps", self.steps)
+        if self.steps == 1 and "lap" in found:
+            self.first_seconds = Lap(*found["lap"]).seconds
+        self.losses += map(float.fromhex, found.get("losses", ()))
+        if "steps" in found:  # it stops itself next, and a signal to go on that came before would be lost
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return found
+
+    def looked(self) -> dict[str, Any]:
+        """What a copy with `look` has seen in its first steps; empty if it has ended before."""
+        if self.hear() is not None:
+            self._go_on(MANY_STEPS)
+            self.hear()
+        return self.look
+
+    def finish(self) -> None:
+        """Ask for the digest of its parameters, and end it."""
+        if not self.failed:
+            self._go_on(0)
+            self.hear()
+            self._end("")
+
+    def _go_on(self, steps: int) -> None:
+        with contextlib.suppress(ProcessLookupError, BrokenPipeError):
+            os.killpg(self.process.pid, signal.SIGCONT)
+            os.write(self.tokens, struct.pack("i", steps))
+
+    def _end(self, why: str, otherwise: str = "") -> None:
+        """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
+        kill_group(self.process.pid)
+        code = self.process.wait()
+        said = self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace").strip().splitlines()
+        self.failed = why or (said[-1] if said and code else otherwise or f"exit code {code}")
+
+
+@contextlib.contextmanager
+def copy_of(
+    script: Sequence[str],
+    name: str,
+    changes: Sequence[Setting],
+    folder: Path,
+    *,
+    deadline_seconds: float,
+    look: bool = False,
+    where: Path | None = None,
+    isolate: bool = False,
+) -> Iterator[Copy]:
+    """A copy that runs until its first step is done; killed with all it started when the block is left.
+
+    script   the words after `python`
+    folder   for its output, which nobody sees
+    where    the folder that it runs in: this one
+    isolate  let it run in a copy of that folder, so that it writes its files there
+    """
+    if isolate:
+        where = _copied(where or Path.cwd(), files_of(folder, name))
+    (child_tokens, tokens), (report, child_report) = os.pipe(), os.pipe()
+    paths = os.environ.get("PYTHONPATH")
+    chosen = json.dumps({"tokens": child_tokens, "report": child_report, "changes": changes, "look": look})
+    variables = {**os.environ, at_start.TURNS: f"{int(paths is not None)} {chosen}"}
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
+    stderr = folder / f"{name}.stderr"
+    try:
+        with (folder / f"{name}.stdout").open("wb") as out, stderr.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, *script],
+                env=variables,
+                cwd=where,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=(child_tokens, child_report),
+            )
+    finally:
+        os.close(child_tokens)
+        os.close(child_report)
+    try:
+        yield Copy(name, process, tokens, report, deadline_seconds, stderr)
+    finally:
+        kill_group(process.pid)
+        process.wait()
+        os.close(tokens)
+        os.close(report)
+
+
+def files_of(folder: Path, name: str) -> Path:
+    """Where an isolated copy runs."""
+    return folder / f"{name}.files"
+
+
+def _copied(source: Path, target: Path) -> Path:
+    size = sum(path.lstat().st_size for path in source.rglob("*") if not {*path.parts} & NOT_COPIED)
+    if size > MOST_BYTES:
+        advice = f"At most {MOST_BYTES / 1e9:g} GB are copied for each run; start from a folder without data."
+        raise LabError(f"{source} has {size / 1e9:.1f} GB.", advice)
+    return Path(shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)))
+
+
+def require_turns() -> None:
+    """Raise LabError where copies cannot be stopped and let go on, as on Windows."""
+    if not hasattr(os, "killpg") or not sys.platform.startswith("linux"):
+        raise LabError("copies of a script take turns on Linux only.", "Run it there, or in WSL.")

@@ -1,0 +1,296 @@
+"""In each copy of the script: waits for its turns at `Optimizer.step`, applies changes, and reports seconds and losses.
+
+Loaded by `profilers/at_start` at the end of torch's import, outside `sys.modules`. Imports torch and the standard library.
+A turn is a number of steps: a token of four bytes says how many. In between the copy stops its own process group, with all
+workers, so that the others have the machine to themselves.
+"""
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import inspect
+import json
+import os
+import signal
+import struct
+import threading
+import time
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+
+
+def begin(settings: str, neighbor) -> None:
+    """settings: JSON with the two files, the changes and whether to look; neighbor: loads a module as this one was."""
+    chosen = json.loads(settings)
+    turns = Turns(chosen["tokens"], chosen["report"])
+    if chosen["look"]:
+        neighbor("look", "referee").Look(turns, options_of)
+    for name, options in chosen["changes"]:
+        CHANGES[name](turns, **options)
+    turns.watch()
+
+
+class Turns:
+    """What the copy reports: losses as they come, and for each turn its seconds by three clocks."""
+
+    def __init__(self, tokens: int, report: int) -> None:
+        for file in (tokens, report):
+            os.set_inheritable(file, False)  # not for what the script starts
+        self._tokens, self._report, self._process = tokens, report, os.getpid()
+        self._losses: list[torch.Tensor] = []
+        self._optimizer: Optimizer | None = None
+        self._left, self.steps, self._start = 0, 0, (0.0, 0.0, 0.0)
+        self._roots: dict[int, nn.Module] = {}
+        self.at_roots: list = []  # (module, arguments) of each outermost module, before it is called for the first time
+        self.at_first_step: list = []
+        self._depth = threading.local()
+
+    def watch(self) -> None:
+        backward = torch.autograd.backward
+
+        @functools.wraps(backward)
+        def watched(tensors, *arguments, **options):
+            several = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
+            if os.getpid() == self._process:
+                self._losses.append(sum(tensor.detach().double().sum() for tensor in several))
+            return backward(tensors, *arguments, **options)
+
+        torch.autograd.backward = watched
+        register_optimizer_step_post_hook(lambda *given: self._after_step(*given))
+        self._start, self._call = _clocks(), nn.Module.__call__
+        nn.Module.__call__ = self._calling()  # until the first step is done
+        atexit.register(self._at_end)
+
+    def _calling(self):
+        turns, call = self, nn.Module.__call__
+
+        def called(module, *arguments, **options):
+            depth = getattr(turns._depth, "now", 0)
+            if not depth and id(module) not in turns._roots and module.training and torch.is_grad_enabled():
+                if next(module.parameters(), None) is not None:
+                    turns._start = turns._start if turns._roots else _clocks()  # of the first step, with what is compiled in it
+                    turns._roots[id(module)] = module
+                    for change in turns.at_roots:
+                        change(module, arguments)
+            turns._depth.now = depth + 1
+            try:
+                return call(module, *arguments, **options)
+            finally:
+                turns._depth.now = depth
+
+        return called
+
+    def _after_step(self, optimizer: Optimizer, _arguments, _options) -> None:
+        if os.getpid() != self._process:
+            return
+        if self._optimizer is None:  # of several that alternate, the first one's steps are counted
+            self._optimizer = optimizer
+            if torch.distributed.is_available() and torch.distributed.is_initialized():
+                self.say(ended="it trains on several processes", after=0)
+                os._exit(0)
+        if optimizer is not self._optimizer:
+            return
+        self.steps += 1
+        if self.steps == 1:
+            nn.Module.__call__ = self._call
+            for change in self.at_first_step:
+                change(optimizer)
+        self._left -= 1
+        if self._left <= 0:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Report the turn that ends here, and stop until the next one."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+        lap = [now - then for now, then in zip(_clocks(), self._start, strict=True)]
+        losses, self._losses = [loss.item().hex() for loss in self._losses], []
+        self.say(steps=self.steps, lap=lap, losses=losses)
+        os.killpg(0, signal.SIGSTOP)
+        token = os.read(self._tokens, 4)
+        if len(token) < 4:
+            self._leave()
+        [self._left] = struct.unpack("i", token)
+        if self._left == 0:
+            self.say(digest=self._digest())
+            self._leave()
+        self._start = _clocks()
+
+    def _digest(self) -> str:
+        found = hashlib.sha256()
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                found.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
+
+    def _at_end(self) -> None:
+        """The script has come to its own end."""
+        if os.getpid() == self._process:
+            self.say(ended="", after=self.steps)
+
+    def _leave(self) -> None:
+        """End at once, with the workers: what the script would still do is not asked for."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+        os._exit(0)
+
+    def say(self, **found) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            os.write(self._report, (json.dumps(found) + "\n").encode())
+
+
+def _clocks() -> tuple[float, float, float]:
+    """Seconds on the wall, of this thread on a core, and in the queue for one."""
+    queued = 0.0
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/schedstat") as file:
+        queued = int(file.read().split()[1]) / 1e9
+    return time.perf_counter(), time.thread_time(), queued
+
+
+# ---- the changes ------------------------------------------------------------------------------------------------------------
+
+
+def options_of(cls: type, choose) -> None:
+    """Call the constructor with `choose(arguments by name)` in place of what the script gives."""
+    init = cls.__init__
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def changed(self, *arguments, **options):
+        given = signature.bind(self, *arguments, **options).arguments
+        new = {**given.get("kwargs", {}), **choose({name: value for name, value in given.items() if name != "kwargs"})}
+        rest = {name: value for name, value in given.items() if name not in ("kwargs", "self")} | new
+        init(self, **rest)
+
+    cls.__init__ = changed
+
+
+def loader(turns: Turns, **new) -> None:
+    def choose(given):
+        workers = new.get("num_workers", given.get("num_workers", 0))
+        return {k: v for k, v in new.items() if workers or k not in ("persistent_workers", "prefetch_factor")}
+
+    options_of(DataLoader, choose)
+
+
+def optimizer(turns: Turns, **new) -> None:
+    for cls in vars(torch.optim).values():
+        if isinstance(cls, type) and issubclass(cls, Optimizer) and {*new} <= {*inspect.signature(cls.__init__).parameters}:
+            options_of(cls, lambda given: new)
+
+
+def zero_grad(turns: Turns) -> None:
+    clear = Optimizer.zero_grad
+    Optimizer.zero_grad = lambda self, set_to_none=True: clear(self, set_to_none=True)
+    of_module = nn.Module.zero_grad
+    nn.Module.zero_grad = lambda self, set_to_none=True: of_module(self, set_to_none=True)
+
+
+class _Off(contextlib.AbstractContextManager):
+    """Stands for a debugging tool: does nothing, and has whatever method is asked for."""
+
+    def __init__(self, *_arguments, **_options) -> None:
+        pass
+
+    def __exit__(self, *_error) -> None:
+        pass
+
+    def __getattr__(self, name):
+        return lambda *arguments, **options: None
+
+
+def debugging_off(turns: Turns) -> None:
+    torch.autograd.set_detect_anomaly(False)
+    torch.autograd.set_detect_anomaly = torch.autograd.detect_anomaly = _Off
+    torch.autograd.anomaly_mode.set_detect_anomaly = torch.autograd.anomaly_mode.detect_anomaly = _Off
+    torch.autograd.gradcheck = torch.autograd.gradgradcheck = lambda *arguments, **options: True
+    torch.profiler.profile = torch.autograd.profiler.profile = torch.autograd.profiler.emit_nvtx = _Off
+
+
+def channels_last(turns: Turns) -> None:
+    def converted(value):
+        image = isinstance(value, torch.Tensor) and value.ndim == 4
+        return value.contiguous(memory_format=torch.channels_last) if image else value
+
+    def apply(root, arguments):
+        if any(isinstance(value, torch.Tensor) and value.ndim == 4 for value in arguments):
+            root.to(memory_format=torch.channels_last)
+            root.register_forward_pre_hook(lambda module, given: tuple(map(converted, given)))
+
+    turns.at_roots.append(apply)
+
+
+def autocast(turns: Turns, dtype: str) -> None:
+    def apply(root, arguments):
+        forward, device = root.forward, next(root.parameters()).device.type
+
+        def in_autocast(*given, **options):
+            with torch.autocast(device, getattr(torch, dtype)):
+                return _in_float32(forward(*given, **options))
+
+        root.forward = in_autocast
+
+    turns.at_roots.append(apply)
+
+
+def _in_float32(found):
+    if isinstance(found, torch.Tensor):
+        return found.float() if found.is_floating_point() and found.element_size() < 4 else found
+    if isinstance(found, tuple | list) and type(found) in (tuple, list):
+        return type(found)(map(_in_float32, found))
+    return {key: _in_float32(value) for key, value in found.items()} if type(found) is dict else found
+
+
+def compiled(turns: Turns) -> None:
+    turns.at_roots.append(lambda root, arguments: root.compile())
+
+
+def nudged(turns: Turns, seed: int) -> None:
+    """Each weight one unit in the last place further, up or down, at the start and after each step.
+
+    So rounds a script whose operators add in another order: the training drifts as far as rounding may take it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def nudge(parameters) -> None:
+        with torch.no_grad():
+            for parameter in parameters:
+                if parameter.is_floating_point():
+                    up = torch.rand(parameter.shape, generator=generator).to(parameter.device) < 0.5
+                    towards = torch.where(up, float("inf"), float("-inf")).to(parameter.dtype)
+                    parameter.copy_(torch.nextafter(parameter, towards))
+
+    turns.at_roots.append(lambda root, arguments: nudge(root.parameters()))
+    register_optimizer_step_post_hook(
+        lambda optimizer, *_: nudge(parameter for group in optimizer.param_groups for parameter in group["params"])
+    )
+
+
+def cudnn_search(turns: Turns) -> None:
+    def switch(*_):
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = True, False
+
+    turns.at_roots.append(switch)
+
+
+def matmul_precision(turns: Turns, precision: str) -> None:
+    def switch(*_):
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = True
+
+    turns.at_roots.append(switch)
+
+
+def threads(turns: Turns, number: int) -> None:
+    turns.at_roots.append(lambda *_: torch.set_num_threads(number))
+
+
+CHANGES = {
+    made.__name__: made
+    for made in (loader, optimizer, zero_grad, debugging_off, channels_last, autocast, compiled, nudged, cudnn_search)
+} | {"matmul_precision": matmul_precision, "threads": threads}

@@ -1,0 +1,274 @@
+"""Tries the guide's changes on an untouched script, one at a time and then together, and says which are worth their lines."""
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.show.numbers import number
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import SAMPLES
+from hpml_lab.profilers.script_profile import check_script
+from hpml_lab.referee.changes import Change, as_diff, changes, chosen
+from hpml_lab.referee.copies import copy_of, files_of, require_turns
+from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
+from hpml_lab.referee.turns import Candidate, Compared, EndsEarly, Yardstick, compared
+
+TOGETHER = 4  # changes that take turns with the script at the same time
+FEW_WAITS = 0.5  # a step
+BY_HAND = {
+    "larger-batch": "it changes the training: notebook 15 says how far it carries",
+    "autocast-fp16": "it needs a scaler, and lines of its own: notebook 12",
+    "data-parallel": "it needs a launcher: notebook 13",
+}
+TEMPLATE = "tuneup.html.j2"
+WIDTH, ROW = 340, 22  # of the ladder, in pixels
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One change, what it showed, and whether it is kept."""
+
+    change: Change
+    found: Compared
+    kept: bool
+    why: str
+
+    @property
+    def text(self) -> str:
+        return str(self.found.gain) if self.found.gain else self.found.failed
+
+
+@dataclass
+class Tuneup:
+    """What was found out about one script.
+
+    look      what it does (`in_the_script.Look`)
+    rungs     the changes that were tried, in the guide's order
+    absent    {change: why it does not apply, or was not tried}
+    together  the kept ones at once, None where none or one is kept
+    """
+
+    command: str
+    look: dict[str, Any] = field(default_factory=dict)
+    rungs: list[Rung] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+    together: Compared | None = None
+    notes: list[str] = field(default_factory=list)
+    root: Path = field(default_factory=Path.cwd)
+    seconds: float = 0.0
+
+    @property
+    def kept(self) -> list[Rung]:
+        return [rung for rung in self.rungs if rung.kept]
+
+    def lines_of(self, rung: Rung) -> str:
+        """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
+        return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
+
+    def text(self) -> str:
+        """The ladder for a terminal."""
+        lines = [f"{self.command}: {len(self.rungs)} changes tried, {len(self.kept)} kept, {self.seconds:.0f} s"]
+        for rung in self.rungs:
+            lines.append(f"  {'keep' if rung.kept else '    '} {rung.change.name:20} {rung.text}")
+            lines.append(f"       {rung.why}")
+        if self.together is not None and self.together.gain is not None:
+            lines.append(f"  together: {self.together.gain}; {self.together.same}")
+        lines += [f"  not tried: {name}: {why}" for name, why in self.absent.items()]
+        lines += [f"  {note}" for note in self.notes]
+        for rung in self.kept:
+            lines += ["", f"{rung.change.name} ({rung.change.section}):", self.lines_of(rung).rstrip()]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+
+        def of(found: Compared) -> dict[str, Any]:
+            gain, same = found.gain, found.same
+            return {
+                "gain": gain and {"ratio": gain.ratio, "low": gain.low, "high": gain.high, "noise": gain.noise},
+                "verdict": gain.verdict if gain else "failed",
+                "same": same.kind if same else None,
+                "detail": same.detail if same else found.failed,
+                "first_seconds": found.first_seconds,
+                "step_seconds": list(found.step_seconds),
+            }
+
+        rungs = [{"change": rung.change.name, "kept": rung.kept, "why": rung.why, **of(rung.found)} for rung in self.rungs]
+        return {
+            "command": self.command,
+            "machine": f"{machine.cpu_name()}, {machine.cores()} cores",
+            "changes": rungs,
+            "together": of(self.together) if self.together else None,
+            "not_tried": self.absent,
+            "notes": self.notes,
+            "diff": {rung.change.name: self.lines_of(rung) for rung in self.kept},
+        }
+
+    def write_json(self, path: Path) -> None:
+        from hpml_lab.core.system.files import atomic_write
+
+        atomic_write(path, json.dumps(self.as_dict(), indent=1) + "\n")
+
+
+def tuneup(
+    script: Sequence[str],
+    *,
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    allow: str = "rounding",
+    steps: int | None = None,
+    minutes: float = 5.0,
+    deadline_seconds: float = 120.0,
+    isolate: bool = False,
+    say: Callable[[str], object] = lambda line: None,
+) -> Tuneup:
+    """Try the changes of the guide on `python SCRIPT…`, which stays as it is.
+
+    only, skip        names of changes, or their beginnings
+    allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept
+    steps             of a turn; as many as fit into a quarter of a second otherwise
+    minutes           after which nothing new is begun
+    deadline_seconds  for the first step of a copy, and for each turn
+    isolate           let each copy run in a copy of this folder: what it writes is thrown away
+    say               is told what is going on, line by line
+    An interrupt ends it with what is known. Raises LabError for a script that cannot be driven.
+    """
+    require_turns()
+    check_script(script)
+    found, start = Tuneup(" ".join(script)), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="hpml-tuneup-", ignore_cleanup_errors=True) as name, _interrupted(found):
+        folder = Path(name)
+        found.look = _look(script, folder, deadline_seconds, isolate)
+        found.notes += _seen(found.look)
+        known = chosen(changes(machine.cores(), found.look["threads"]), only, skip)
+        found.absent = {change.name: why for change in known if (why := change.why_not(found.look))}
+        left = [change for change in known if change.name not in found.absent]
+        base = Candidate("as it is", script, isolate=isolate)
+        yardstick = Yardstick(base, folder, deadline_seconds)
+
+        def measured(candidates: Sequence[Candidate]) -> dict[str, Compared]:
+            return compared(base, candidates, yardstick, turns=SAMPLES, steps=steps, deadline_seconds=deadline_seconds)
+
+        try:
+            while left:
+                if time.monotonic() - start > 60 * minutes:
+                    found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
+                    break
+                now, left = left[:TOGETHER], left[TOGETHER:]
+                say(f"{', '.join(change.name for change in now)} …")
+                results = measured([_candidate(change.name, base, [change]) for change in now])
+                found.rungs += [_rung(change, results[change.name], allow) for change in now]
+                for rung in found.rungs[-len(now) :]:
+                    say(f"{rung.change.name}: {rung.text}; {rung.why}")
+            _keep_one_of_each_kind(found)
+            if len(found.kept) > 1:
+                say("the kept changes together …")
+                [found.together] = measured([_candidate("together", base, [rung.change for rung in found.kept])]).values()
+        except EndsEarly as error:
+            found.notes.append(f"No gain can be measured: {error}. Let it train for longer, or lower --steps.")
+    found.absent |= {} if only else BY_HAND
+    found.seconds = time.monotonic() - start
+    return found
+
+
+@contextlib.contextmanager
+def _interrupted(found: Tuneup) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        found.notes.append("Interrupted: what stands here was known by then.")
+
+
+def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate: bool) -> dict[str, Any]:
+    with copy_of(script, "look", [], folder, deadline_seconds=deadline_seconds, look=True, isolate=isolate) as copy:
+        look = copy.looked()
+    if not look:
+        advice = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
+        raise LabError(f"{' '.join(script)} cannot be driven: {copy.failed}.", advice)
+    # An isolated copy has seen its own files; the lines to write are for those that it is a copy of.
+    return json.loads(
+        json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], json.dumps(str(Path.cwd()))[1:-1])
+    )
+
+
+def _candidate(name: str, base: Candidate, several: Sequence[Change]) -> Candidate:
+    settings = [setting for change in several for setting in change.settings]
+    return replace(base, name=name, settings=settings, reorders=any(change.reorders for change in several))
+
+
+def _rung(change: Change, found: Compared, allow: str) -> Rung:
+    if found.gain is None or found.same is None:
+        return Rung(change, found, False, "it does not get through")
+    allowed = ALLOWED[allow] | ({REORDERED} if allow != "bitwise" else set())
+    why = str(found.same)
+    if found.first_seconds > 1 and found.gain.faster:
+        saved = found.step_seconds[0] - found.step_seconds[1]
+        after = f", which {number(found.first_seconds / saved, 2)} steps make up for" if saved > 0 else ""
+        why += f"; the first step takes {found.first_seconds:.1f} s more{after}"
+    if found.held_up:
+        why += f"; {found.held_up}"
+    return Rung(change, found, found.gain.faster and found.same.kind in allowed, why)
+
+
+def _keep_one_of_each_kind(found: Tuneup) -> None:
+    for kind in {rung.change.kind for rung in found.kept} - {""}:
+        several = [rung for rung in found.kept if rung.change.kind == kind]
+        best = max(several, key=lambda rung: rung.found.gain.ratio)
+        for rung in several:
+            if rung is not best:
+                place = found.rungs.index(rung)
+                found.rungs[place] = Rung(rung.change, rung.found, False, f"{rung.why}; {best.change.name} gains more")
+
+
+def _seen(look: dict[str, Any]) -> list[str]:
+    """What no switch changes: waits of each step, and biases that batch norm takes away again."""
+    notes = []
+    for wait in look["waits"]:
+        if wait["a_step"] >= FEW_WAITS:
+            place = f"{os.path.relpath(wait['file'])}:{wait['line']}"
+            often = f"{wait['by']} {number(wait['a_step'], 2)} times a step"
+            notes.append(f"{place}: {often}; on a GPU each waits for all kernels.")
+    if look["biases"]:
+        several = ", ".join(dict.fromkeys(look["biases"]))
+        notes.append(f"A bias before batch norm is subtracted again: {several}; bias=False saves it (notebook 11).")
+    return notes
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------------------
+
+
+def page(found: Tuneup) -> str:
+    """The page: the ladder with its intervals, the class of each change, and the lines of what is kept."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("hpml_lab.referee", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    gains = [rung.found.gain for rung in found.rungs if rung.found.gain] + [
+        found.together.gain for _ in range(1) if found.together and found.together.gain
+    ]
+    most = max([1.25, *(gain.high for gain in gains)])
+    least = min([0.8, *(gain.low for gain in gains)])
+
+    def x(ratio: float) -> float:
+        """Where a ratio stands in the ladder, in pixels."""
+        return round(WIDTH * (ratio - least) / (most - least), 1)
+
+    return environment.get_template(TEMPLATE).render(
+        found=found,
+        words=IN_WORDS,
+        x=x,
+        width=WIDTH,
+        row=ROW,
+        where=f"{machine.cpu_name()}, {machine.cores()} cores, Python {sys.version.split()[0]}",
+        when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )

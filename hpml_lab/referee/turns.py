@@ -1,0 +1,167 @@
+"""One base and several candidates in turns: who is faster beyond noise, and who trains the same."""
+
+import contextlib
+import random
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpml_lab.core.timing.clock import SAMPLES
+from hpml_lab.core.timing.laps import held_up, seconds_by_one_clock
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.referee.copies import Copy, Setting, copy_of
+from hpml_lab.referee.sameness import Sameness, sameness
+
+FEWEST = 5  # turns: fewer have no interval
+TURN_SECONDS = 0.25  # of the base, at least a step
+WARM_STEPS = 3
+MOST_STEPS = 200  # of a turn
+NUDGES = 3  # copies that are a unit in the last place away
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A script, the words after `python`, with changes.
+
+    reorders  whether they may let samples come in another order
+    where     the folder that it runs in; `isolate`: each copy in a copy of it
+    """
+
+    name: str
+    script: Sequence[str]
+    settings: Sequence[Setting] = ()
+    reorders: bool = False
+    where: Path | None = None
+    isolate: bool = False
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a candidate showed.
+
+    gain           over the base, None where it did not get through
+    same           whether it trains the same
+    failed         why it did not get through
+    first_seconds  how much longer its first step took than the base's: what it compiles
+    step_seconds   of a step of the base, and of its own
+    """
+
+    gain: SpeedUp | None
+    same: Sameness | None
+    failed: str = ""
+    first_seconds: float = 0.0
+    step_seconds: tuple[float, float] = (0.0, 0.0)
+    held_up: str = ""
+
+
+@dataclass
+class Yardstick:
+    """Losses of nudged copies of the base, made once and as long as they are needed."""
+
+    base: Candidate
+    folder: Path
+    deadline_seconds: float
+    losses: list[list[float]] = field(default_factory=list)
+    steps: int = 0
+
+    def of(self, steps: int) -> list[list[float]]:
+        if steps > self.steps:
+            self.losses, self.steps = [], steps
+            for seed in range(NUDGES):
+                settings = [*self.base.settings, ("nudged", {"seed": seed})]
+                with copy_of(
+                    self.base.script,
+                    f"nudged-{seed}",
+                    settings,
+                    self.folder,
+                    deadline_seconds=max(self.deadline_seconds, self.deadline_seconds * steps / MOST_STEPS),
+                    where=self.base.where,
+                    isolate=self.base.isolate,
+                ) as copy:
+                    if copy.hear() is not None:
+                        copy.turn(steps - 1)
+                    self.losses.append(copy.losses)
+        return self.losses
+
+
+def compared(
+    base: Candidate,
+    candidates: Sequence[Candidate],
+    yardstick: Yardstick,
+    *,
+    turns: int = SAMPLES,
+    steps: int | None = None,
+    deadline_seconds: float = 120.0,
+) -> dict[str, Compared]:
+    """Run the base, the base again and all candidates in turns; by each candidate's name, what it showed.
+
+    turns             of each copy, in a new order each time
+    steps             of a turn; as many as the base does in TURN_SECONDS otherwise
+    deadline_seconds  for the first step, and for a turn: who needs longer has failed
+    Raises EndsEarly where the base ends before FEWEST turns.
+    """
+    order = random.Random(0)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True)))
+        copies: dict[str, Copy] = {}
+        for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
+            made = copy_of(
+                each.script,
+                name,
+                each.settings,
+                folder,
+                deadline_seconds=deadline_seconds,
+                where=each.where,
+                isolate=each.isolate,
+            )
+            copies[name] = stack.enter_context(made)
+        for copy in copies.values():
+            copy.hear()  # its first step is done, or it has ended
+        before, again = copies["before"], copies["again"]
+        for copy in copies.values():
+            copy.turn(WARM_STEPS)
+        if before.failed or again.failed:
+            raise EndsEarly(before.failed or again.failed)
+        steps = steps or max(1, min(MOST_STEPS, round(TURN_SECONDS / before.laps[-1].wall)))
+        for copy in copies.values():
+            copy.laps.clear()
+        for _ in range(turns):
+            for copy in order.sample([*copies.values()], len(copies)):
+                copy.turn(steps)
+            if before.failed or again.failed:
+                break
+        for copy in copies.values():
+            copy.finish()
+        if min(len(before.laps), len(again.laps)) < FEWEST:
+            raise EndsEarly(before.failed or again.failed)
+    found = {}
+    for candidate in candidates:
+        copy = copies[candidate.name]
+        took = min(len(before.laps), len(again.laps), len(copy.laps))
+        if took < FEWEST:
+            found[candidate.name] = Compared(None, None, copy.failed or "it ended early")
+            continue
+        laps = {name: copies[name].laps[:took] for name in ("before", candidate.name, "again")}
+        seconds, stretch = seconds_by_one_clock(laps)
+        losses = min(len(before.losses), len(copy.losses))
+        digests = (before.digest, copy.digest) if before.steps == copy.steps else ("", "before has ended")
+        found[candidate.name] = Compared(
+            speed_up_of(seconds["before"], seconds[candidate.name], seconds["again"]),
+            sameness(
+                before.losses[:losses],
+                copy.losses[:losses],
+                again.losses[:losses],
+                [nudged[:losses] for nudged in yardstick.of(before.steps)],
+                digests,
+                candidate.reorders,
+            ),
+            first_seconds=copy.first_seconds - before.first_seconds,
+            step_seconds=(sorted(seconds["before"])[took // 2], sorted(seconds[candidate.name])[took // 2]),
+            held_up=held_up(stretch),
+        )
+    return found
+
+
+class EndsEarly(Exception):
+    """The script, as it is, does not come far enough to be measured; its argument says why."""

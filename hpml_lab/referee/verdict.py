@@ -1,0 +1,115 @@
+"""Two scripts, or one script at two commits: is the second faster beyond noise, and does it train the same?"""
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.profilers.script_profile import check_script
+from hpml_lab.referee.copies import require_turns
+from hpml_lab.referee.sameness import ALLOWED
+from hpml_lab.referee.turns import Candidate, Compared, EndsEarly, Yardstick, compared
+
+DEADLINE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the second of two scripts is accepted, and why."""
+
+    names: tuple[str, str]
+    found: Compared
+    allow: str
+
+    @property
+    def accepted(self) -> bool:
+        gain, same = self.found.gain, self.found.same
+        return gain is not None and same is not None and gain.faster and same.kind in ALLOWED[self.allow]
+
+    def text(self) -> str:
+        """The verdict in three lines."""
+        gain, same = self.found.gain, self.found.same
+        if gain is None or same is None:
+            return f"not accepted: {self.names[1]} does not get through: {self.found.failed}"
+        lines = ["accepted" if self.accepted else "not accepted", f"  speed: {gain}", f"  training: {same}"]
+        return "\n".join([*lines, *([f"  {self.found.held_up}"] if self.found.held_up else [])])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+        gain, same = self.found.gain, self.found.same
+        return {
+            "a": self.names[0],
+            "b": self.names[1],
+            "accepted": self.accepted,
+            "gain": gain and {"ratio": gain.ratio, "low": gain.low, "high": gain.high, "noise": gain.noise},
+            "verdict": gain.verdict if gain else "failed",
+            "same": same.kind if same else None,
+            "detail": same.detail if same else self.found.failed,
+        }
+
+
+def compare_scripts(
+    a: Sequence[str],
+    b: Sequence[str],
+    *,
+    allow: str = "rounding",
+    steps: int | None = None,
+    folders: tuple[Path | None, Path | None] = (None, None),
+) -> Verdict:
+    """Run `python A…` and `python B…` in turns, A twice; LabError where A cannot be driven.
+
+    allow    "bitwise", "rounding" or "precision": how far B's training may differ
+    folders  in which they run: this one
+    """
+    require_turns()
+    for words, folder in zip((a, b), folders, strict=True):
+        if folder is None:
+            check_script(words)
+    names = " ".join(a), " ".join(b)
+    base, other = Candidate(names[0], a, where=folders[0]), Candidate("b", b, where=folders[1])
+    with tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True) as name:
+        yardstick = Yardstick(base, Path(name), DEADLINE_SECONDS)
+        try:
+            found = compared(base, [other], yardstick, steps=steps, deadline_seconds=DEADLINE_SECONDS)["b"]
+        except EndsEarly as error:
+            advice = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
+            raise LabError(f"{names[0]} cannot be driven: {error}.", advice) from error
+    return Verdict(names, found, allow)
+
+
+def compare_commits(commits: Sequence[str], script: Sequence[str], **options: Any) -> Verdict:
+    """`compare_scripts` of one script at two commits of the repository that this folder belongs to."""
+    with contextlib.ExitStack() as stack:
+        one, other = (stack.enter_context(_checked_out(commit)) for commit in commits)
+        verdict = compare_scripts(script, script, folders=(one, other), **options)
+    return Verdict((commits[0], commits[1]), verdict.found, verdict.allow)
+
+
+@contextlib.contextmanager
+def _checked_out(commit: str) -> Iterator[Path]:
+    """A folder with the files of a commit, where this folder is in it."""
+    with tempfile.TemporaryDirectory(prefix="hpml-commit-") as name:
+        tree = Path(name) / "tree"
+        below = _git("rev-parse", "--show-prefix")
+        _git("worktree", "add", "--detach", str(tree), commit)
+        try:
+            yield tree / below
+        finally:
+            _git("worktree", "remove", "--force", str(tree))
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=True)
+    except FileNotFoundError as error:
+        raise LabError("git is not installed.", "Install it, or name two scripts.") from error
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines()
+        raise LabError(
+            f"git {' '.join(words)} failed: {said[-1] if said else error}.", "Is this a repository with both?"
+        ) from error
+    return done.stdout.strip()

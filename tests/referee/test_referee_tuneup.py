@@ -1,0 +1,156 @@
+"""Copies of whole scripts in turns. What is measured depends on the machine; classes, lines, pages and errors do not."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from hpml_lab.cli import main
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.referee.tuneup import page, tuneup
+from hpml_lab.referee.verdict import compare_scripts
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
+
+HEAD = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(64, 3, 8, 8)
+loader = DataLoader(TensorDataset(x, x.mean((1, 2, 3))), 16, shuffle=True)
+net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 1))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+"""
+LOOP = """
+torch.autograd.set_detect_anomaly(True)
+for epoch in range(10_000):
+    for images, wanted in loader:
+        optimizer.zero_grad(set_to_none=False)
+        loss = (net(images)[:, 0] - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        open("losses.txt", "a").write(f"{loss.item()}\\n")
+"""
+ADVICE = "It has to train with an optimizer"
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """(text, name) -> name of a script in this folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text, name="train.py"):
+        (tmp_path / name).write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write
+
+
+def test_the_ladder_of_a_script_has_classes_lines_and_a_page_and_leaves_its_folder_alone(script, tmp_path, nothing_left):
+    found = tuneup([script(HEAD + LOOP)], only=["gradients", "fused", "debugging", "pinned"], steps=2, isolate=True)
+    assert [rung.change.name for rung in found.rungs] == ["gradients-to-none", "fused", "debugging-off"]
+    assert found.absent == {"pinned-memory": "nothing is copied to a GPU from a DataLoader"}
+    same = {rung.change.name: rung.found.same.kind for rung in found.rungs}
+    assert same["gradients-to-none"] == same["debugging-off"] == "bitwise" and same["fused"] in ("bitwise", "rounding")
+    assert all(rung.found.gain.low <= rung.found.gain.ratio <= rung.found.gain.high for rung in found.rungs)
+    none, fused, _ = (found.lines_of(rung) for rung in found.rungs)
+    assert "+        optimizer.zero_grad(set_to_none=True)\n" in none
+    assert "+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2, fused=True)\n" in fused and "+++ b/train.py" in fused
+    assert found.notes[0].startswith("train.py:19: item 1 times a step")
+    assert any("Sequential.0; bias=False" in note for note in found.notes)
+    text = page(found)
+    assert "http" not in text and all(rung.change.title in text for rung in found.rungs)
+    assert [row["change"] for row in found.as_dict()["changes"]] == list(same) and "3 changes tried" in found.text()
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "copies wrote into folders of their own"
+
+
+def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script, nothing_left):
+    """A data set that workers cannot have, as one that asks for a file that the main process has locked."""
+    name = script(
+        HEAD.replace("TensorDataset(x, x.mean((1, 2, 3)))", "Own()").replace(
+            "torch.manual_seed(0)",
+            "class Own(torch.utils.data.Dataset):\n"
+            "    def __len__(self): return 64\n"
+            "    def __getitem__(self, i):\n"
+            "        assert torch.utils.data.get_worker_info() is None, 'no worker may read this'\n"
+            "        return x[i], x[i].mean()\n"
+            "torch.manual_seed(0)",
+        )
+        + LOOP
+    )
+    found = tuneup([name], only=["workers-1", "gradients"], steps=1, isolate=True)
+    failed, rung = found.rungs
+    assert failed.found.gain is None and not failed.kept and "no worker may read this" in failed.text
+    assert rung.found.same.kind == "bitwise"
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("import torch\nprint('done')", "it ends after 0 steps"),
+        ("print('no torch')", "exit code 0"),
+        (HEAD + LOOP.replace("range(10_000)", "range(1)").replace("in loader", "in [*loader][:3]"), "it ends after 3 steps"),
+        (HEAD + "input('ready?')\n" + LOOP, "EOFError"),
+        (HEAD + "raise SystemExit('no data here')", "no data here"),
+        (
+            HEAD + "torch.distributed.init_process_group('gloo', 'tcp://127.0.0.1:0', rank=0, world_size=1)\n" + LOOP,
+            "it trains on several processes",
+        ),
+    ],
+)
+def test_a_script_that_cannot_be_driven_is_named_in_one_line(script, text, why, nothing_left):
+    with pytest.raises(LabError, match="cannot be driven") as raised:
+        tuneup([script(text)], isolate=True)
+    assert why in raised.value.problem and raised.value.fix.startswith(ADVICE)
+
+
+def test_a_script_without_a_step_in_time_is_left(script, nothing_left):
+    with pytest.raises(LabError, match="no step within 8 s"):
+        tuneup([script("import time, torch\ntime.sleep(1000)")], deadline_seconds=8)
+
+
+def test_the_referee_refuses_another_training_and_what_gains_nothing(script, capsys, tmp_path, nothing_left):
+    a, b = script(HEAD + LOOP, "a.py"), script(HEAD.replace("lr=1e-2", "lr=3e-2") + LOOP, "b.py")
+    same = compare_scripts([a], [a], steps=2)
+    assert not same.accepted and same.found.same.kind == "bitwise" and not same.found.gain.faster
+    assert main(["referee", "--steps", "2", "--json", "verdict.json", a, b]) == 1
+    assert capsys.readouterr().out.startswith("not accepted\n  speed: ")
+    assert json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))["same"] == "not the same"
+
+
+def test_two_commits_are_compared_in_folders_of_their_own(script, tmp_path, capsys, nothing_left):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *words], check=True, capture_output=True)
+
+    git("init")
+    for text in (HEAD + LOOP, HEAD.replace("manual_seed(0)", "manual_seed(1)") + LOOP):
+        script(text)
+        git("add", "train.py")
+        git("commit", "-m", "x")
+    assert main(["referee", "--commits", "HEAD~1", "HEAD", "--steps", "1", "train.py"]) == 1
+    assert "not the same training" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {".git", "train.py"}
+    assert main(["referee", "--commits", "HEAD~1", "nowhere", "train.py"]) == 2
+    assert "git worktree add" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["tuneup"], "there is no command"),
+        (["tuneup", "gone.py"], "there is no script"),
+        (["tuneup", "--out", "no/such/page.html", "train.py"], "no folder"),
+        (["tuneup", "--only", "turbo", "train.py"], "no change 'turbo'"),
+        (["referee", "train.py"], "1 scripts were given"),
+        (["referee", "--commits", "a", "b"], "needs a script"),
+        (["referee", "train.py", "gone.py"], "there is no script 'gone.py'"),
+    ],
+)
+def test_bad_words_are_wrong_input(script, words, problem, capsys):
+    script(HEAD + LOOP)
+    assert main(words) == 2
+    assert problem in capsys.readouterr().err
