@@ -48,7 +48,7 @@ SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "qu
 FLOORS = [
     {"core"},
     {"data", "optim", "profilers"},
-    {"landscape"},
+    {"landscape", "referee"},
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving"},

@@ -31,7 +31,7 @@ BEFORE = {
     "from hpml_lab.core.experiment.result import Result\ndraw, QUICK, FULL = None, {}, {}\n",
 }
 # Commands that load torch or train, so they run nightly.
-SLOW = r"hpml-lab (doctor|run|report|profile|monitor|bottleneck|tune|reference)\b|python|torchrun|deepspeed"
+SLOW = r"hpml-lab (doctor|run|report|profile|monitor|bottleneck|tune|tuneup|referee|reference)\b|python|torchrun|deepspeed"
 LONG = {"hpml-lab reference"}  # by itself it records everything
 # What is not run, and why.
 NOT_HERE = {

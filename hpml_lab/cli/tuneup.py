@@ -15,9 +15,10 @@ def add_parser(commands) -> None:
         description="The script is not edited: copies of it take turns, each with one change, the others stopped meanwhile."
         " Each copy writes the script's own files, without --isolate. Ctrl-C ends it with what is known by then.",
     )
-    names = {"type": lambda text: [name for name in text.split(",") if name], "default": [], "metavar": "NAMES"}
-    parser.add_argument("--only", help="these changes only, by name or its beginning: workers,fused", **names)
-    parser.add_argument("--skip", help="all but these", **names)
+    parser.add_argument(
+        "--only", help="these changes only, by name or its beginning: workers,fused", default="", metavar="NAMES"
+    )
+    parser.add_argument("--skip", help="all but these", default="", metavar="NAMES")
     parser.add_argument(
         "--allow",
         choices=("bitwise", "rounding", "precision"),
@@ -59,8 +60,8 @@ def tuneup(chosen: argparse.Namespace) -> int:
         say(f"each copy of {' '.join(script)} writes the script's own files here; --isolate gives it a folder.")
     found = tune_up(
         script,
-        only=chosen.only,
-        skip=chosen.skip,
+        only=[*filter(None, chosen.only.split(","))],
+        skip=[*filter(None, chosen.skip.split(","))],
         allow=chosen.allow,
         steps=chosen.steps,
         minutes=chosen.minutes,

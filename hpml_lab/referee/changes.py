@@ -16,7 +16,7 @@ FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "R
 
 
 @dataclass(frozen=True)
-class Edit:
+class CallEdit:
     """Keyword arguments of the call that begins in this line of a file."""
 
     file: str
@@ -25,7 +25,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Change:
+class Tip:
     """One change of the guide.
 
     name       as `--only` and `--skip` take it
@@ -44,23 +44,23 @@ class Change:
     section: str
     settings: tuple[Setting, ...]
     why_not: Callable[[Look], str]
-    edits: Callable[[Look], Sequence[Edit]] = lambda look: ()
+    edits: Callable[[Look], Sequence[CallEdit]] = lambda look: ()
     lines: str = ""
     reorders: bool = False
     kind: str = ""
 
 
 def _loaders(keywords: Mapping[str, str], where: Callable[[Mapping[str, Any]], bool] = lambda loader: True):
-    def edits(look: Look) -> list[Edit]:
+    def edits(look: Look) -> list[CallEdit]:
         return [
-            Edit(loader["file"], loader["line"], keywords) for loader in look["loaders"] if loader["file"] and where(loader)
+            CallEdit(loader["file"], loader["line"], keywords) for loader in look["loaders"] if loader["file"] and where(loader)
         ]
 
     return edits
 
 
 def _optimizers(keywords: Mapping[str, str]):
-    return lambda look: [Edit(row["file"], row["line"], keywords) for row in look["optimizers"] if row["file"]]
+    return lambda look: [CallEdit(row["file"], row["line"], keywords) for row in look["optimizers"] if row["file"]]
 
 
 def _needs(condition: Callable[[Look], bool], otherwise: str) -> Callable[[Look], str]:
@@ -83,14 +83,14 @@ def _float32(look: Look) -> bool:
     return any(root["dtypes"] == ["torch.float32"] and not root["autocast"] for root in look["roots"])
 
 
-def changes(cores: int, threads: int) -> list[Change]:
+def changes(cores: int, threads: int) -> list[Tip]:
     """All changes, in the guide's order, for a machine with so many cores and a script with so many threads."""
     found = []
     for workers in sorted({max(1, cores // 2), cores, min(2 * cores, 8)}):
         options = {"num_workers": workers, "persistent_workers": True}
         words = {"num_workers": str(workers), "persistent_workers": "True"}
         found.append(
-            Change(
+            Tip(
                 f"workers-{workers}",
                 f"{workers} loader worker{'s' if workers > 1 else ''} that stay",
                 "08_loading",
@@ -103,7 +103,7 @@ def changes(cores: int, threads: int) -> list[Change]:
         )
     with_workers = _needs(lambda look: any(loader["num_workers"] for loader in look["loaders"]), "no DataLoader has workers")
     found += [
-        Change(
+        Tip(
             "persistent-workers",
             "workers that stay from epoch to epoch",
             "08_loading",
@@ -112,7 +112,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _loaders({"persistent_workers": "True"}, lambda loader: bool(loader["num_workers"])),
             reorders=True,
         ),
-        Change(
+        Tip(
             "prefetch-4",
             "4 batches ahead for each worker",
             "08_loading",
@@ -121,7 +121,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _loaders({"prefetch_factor": "4"}, lambda loader: bool(loader["num_workers"])),
             reorders=True,
         ),
-        Change(
+        Tip(
             "pinned-memory",
             "batches in pinned memory",
             "08_loading",
@@ -129,7 +129,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _needs(lambda look: _on_gpu(look) and bool(look["loaders"]), "nothing is copied to a GPU from a DataLoader"),
             _loaders({"pin_memory": "True"}),
         ),
-        Change(
+        Tip(
             "cudnn-search",
             "cuDNN's search for the fastest algorithm",
             "11_tuning",
@@ -137,7 +137,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _needs(lambda look: _on_gpu(look) and any(root["images"] for root in look["roots"]), "no convolution on a GPU"),
             lines="torch.backends.cudnn.benchmark = True",
         ),
-        Change(
+        Tip(
             "tf32",
             "TensorFloat-32 for float32 products",
             "12_precision",
@@ -145,7 +145,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _needs(_on_gpu, "no network on a GPU"),
             lines='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',
         ),
-        Change(
+        Tip(
             "channels-last",
             "images and weights in channels-last order",
             "11_tuning",
@@ -154,7 +154,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             lines="net = net.to(memory_format=torch.channels_last)\n"
             "images = images.contiguous(memory_format=torch.channels_last)  # each batch",
         ),
-        Change(
+        Tip(
             "gradients-to-none",
             "gradients set to None instead of zero",
             "11_tuning",
@@ -163,12 +163,12 @@ def changes(cores: int, threads: int) -> list[Change]:
                 lambda look: any(not row["set_to_none"] for row in look["zero_grad"]), "zero_grad sets them to None already"
             ),
             lambda look: [
-                Edit(row["file"], row["line"], {"set_to_none": "True"})
+                CallEdit(row["file"], row["line"], {"set_to_none": "True"})
                 for row in look["zero_grad"]
                 if row["file"] and not row["set_to_none"]
             ],
         ),
-        Change(
+        Tip(
             "foreach",
             "an optimizer that updates all parameters in few calls",
             "11_tuning",
@@ -177,7 +177,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _optimizers({"foreach": "True"}),
             kind="optimizer",
         ),
-        Change(
+        Tip(
             "fused",
             "a fused optimizer",
             "11_tuning",
@@ -186,7 +186,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _optimizers({"fused": "True"}),
             kind="optimizer",
         ),
-        Change(
+        Tip(
             "debugging-off",
             "anomaly mode, profiler and gradcheck off",
             "11_tuning",
@@ -194,7 +194,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _needs(lambda look: look["anomaly"] or look["profiler"], "no debugging tool is on"),
             lines="torch.autograd.set_detect_anomaly(False)  # and no profiler, no gradcheck, in the training itself",
         ),
-        Change(
+        Tip(
             "autocast-bf16",
             "autocast to bfloat16",
             "12_precision",
@@ -202,7 +202,7 @@ def changes(cores: int, threads: int) -> list[Change]:
             _needs(_float32, "autocast is on already, or the weights are not float32"),
             lines="with torch.autocast(device_type, torch.bfloat16):  # around the forward pass\n    outputs = net(inputs)",
         ),
-        Change(
+        Tip(
             "compiled",
             "torch.compile",
             "11_tuning",
@@ -213,7 +213,7 @@ def changes(cores: int, threads: int) -> list[Change]:
     ]
     for number in sorted({1, cores} - {threads}):
         found.append(
-            Change(
+            Tip(
                 f"threads-{number}",
                 f"{number} thread{'s' if number > 1 else ''} for each operator",
                 "01_tensors",
@@ -226,7 +226,7 @@ def changes(cores: int, threads: int) -> list[Change]:
     return found
 
 
-def chosen(known: Sequence[Change], only: Sequence[str], skip: Sequence[str]) -> list[Change]:
+def chosen(known: Sequence[Tip], only: Sequence[str], skip: Sequence[str]) -> list[Tip]:
     """Those whose names begin with a word of `only` (all, if empty) and not of `skip`; LabError for a word of neither."""
     for word in (*only, *skip):
         if not any(change.name.startswith(word) for change in known):
@@ -241,7 +241,7 @@ def chosen(known: Sequence[Change], only: Sequence[str], skip: Sequence[str]) ->
 # ---- the lines to write -----------------------------------------------------------------------------------------------------
 
 
-def as_diff(edits: Sequence[Edit], root: Path) -> str:
+def as_diff(edits: Sequence[CallEdit], root: Path) -> str:
     """The edits as a unified diff, by files below `root` where they are there; "" where no call was found."""
     found = []
     for file in dict.fromkeys(edit.file for edit in edits):
@@ -257,7 +257,7 @@ def as_diff(edits: Sequence[Edit], root: Path) -> str:
     return "".join(line if line.endswith("\n") else line + "\n" for line in found)
 
 
-def edited(source: str, edits: Sequence[Edit]) -> str:
+def edited(source: str, edits: Sequence[CallEdit]) -> str:
     """The source with the keyword arguments of each call replaced, or put before its closing parenthesis."""
     calls = sorted(
         (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)),
@@ -289,7 +289,7 @@ def edited(source: str, edits: Sequence[Edit]) -> str:
     return text.decode()
 
 
-def _call_at(calls: Sequence[ast.Call], edit: Edit) -> ast.Call | None:
+def _call_at(calls: Sequence[ast.Call], edit: CallEdit) -> ast.Call | None:
     """The call whose lines hold the edit's; of several the innermost that has one of its keywords, or a constructor's name."""
     around = [call for call in calls if call.lineno <= edit.line <= (call.end_lineno or 0)]
     named = [call for call in around if _of(call.func) == "zero_grad" or _of(call.func)[:1].isupper()]

@@ -28,7 +28,7 @@ LAST_LINES = 400  # characters of what a copy that failed has written to stderr
 
 
 @dataclass
-class Copy:
+class ScriptCopy:
     """One copy of the script.
 
     losses  at each `backward`, from its first step on
@@ -128,7 +128,7 @@ def copy_of(
     look: bool = False,
     where: Path | None = None,
     isolate: bool = False,
-) -> Iterator[Copy]:
+) -> Iterator[ScriptCopy]:
     """A copy that runs until its first step is done; killed with all it started when the block is left.
 
     script   the words after `python`
@@ -160,7 +160,7 @@ def copy_of(
         os.close(child_tokens)
         os.close(child_report)
     try:
-        yield Copy(name, process, tokens, report, deadline_seconds, stderr)
+        yield ScriptCopy(name, process, tokens, report, deadline_seconds, stderr)
     finally:
         kill_group(process.pid)
         process.wait()

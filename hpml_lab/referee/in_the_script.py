@@ -90,7 +90,11 @@ class Turns:
             return
         if self._optimizer is None:  # of several that alternate, the first one's steps are counted
             self._optimizer = optimizer
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
+            if (
+                torch.distributed.is_available()
+                and torch.distributed.is_initialized()
+                and torch.distributed.get_world_size() > 1
+            ):
                 self.say(ended="it trains on several processes", after=0)
                 os._exit(0)
         if optimizer is not self._optimizer:
@@ -147,7 +151,7 @@ class Turns:
 def _clocks() -> tuple[float, float, float]:
     """Seconds on the wall, of this thread on a core, and in the queue for one."""
     queued = 0.0
-    with contextlib.suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/schedstat") as file:
+    with contextlib.suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/schedstat", encoding="ascii") as file:
         queued = int(file.read().split()[1]) / 1e9
     return time.perf_counter(), time.thread_time(), queued
 

@@ -17,10 +17,10 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.profilers.script_profile import check_script
-from hpml_lab.referee.changes import Change, as_diff, changes, chosen
+from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
 from hpml_lab.referee.copies import copy_of, files_of, require_turns
 from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
-from hpml_lab.referee.turns import Candidate, Compared, EndsEarly, Yardstick, compared
+from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 
 TOGETHER = 4  # changes that take turns with the script at the same time
 FEW_WAITS = 0.5  # a step
@@ -34,10 +34,10 @@ WIDTH, ROW = 340, 22  # of the ladder, in pixels
 
 
 @dataclass(frozen=True)
-class Rung:
+class TriedTip:
     """One change, what it showed, and whether it is kept."""
 
-    change: Change
+    change: Tip
     found: Compared
     kept: bool
     why: str
@@ -59,7 +59,7 @@ class Tuneup:
 
     command: str
     look: dict[str, Any] = field(default_factory=dict)
-    rungs: list[Rung] = field(default_factory=list)
+    rungs: list[TriedTip] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
     together: Compared | None = None
     notes: list[str] = field(default_factory=list)
@@ -67,10 +67,10 @@ class Tuneup:
     seconds: float = 0.0
 
     @property
-    def kept(self) -> list[Rung]:
+    def kept(self) -> list[TriedTip]:
         return [rung for rung in self.rungs if rung.kept]
 
-    def lines_of(self, rung: Rung) -> str:
+    def lines_of(self, rung: TriedTip) -> str:
         """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
         return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
 
@@ -200,14 +200,14 @@ def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate:
     )
 
 
-def _candidate(name: str, base: Candidate, several: Sequence[Change]) -> Candidate:
+def _candidate(name: str, base: Candidate, several: Sequence[Tip]) -> Candidate:
     settings = [setting for change in several for setting in change.settings]
     return replace(base, name=name, settings=settings, reorders=any(change.reorders for change in several))
 
 
-def _rung(change: Change, found: Compared, allow: str) -> Rung:
+def _rung(change: Tip, found: Compared, allow: str) -> TriedTip:
     if found.gain is None or found.same is None:
-        return Rung(change, found, False, "it does not get through")
+        return TriedTip(change, found, False, "it does not get through")
     allowed = ALLOWED[allow] | ({REORDERED} if allow != "bitwise" else set())
     why = str(found.same)
     if found.first_seconds > 1 and found.gain.faster:
@@ -216,7 +216,7 @@ def _rung(change: Change, found: Compared, allow: str) -> Rung:
         why += f"; the first step takes {found.first_seconds:.1f} s more{after}"
     if found.held_up:
         why += f"; {found.held_up}"
-    return Rung(change, found, found.gain.faster and found.same.kind in allowed, why)
+    return TriedTip(change, found, found.gain.faster and found.same.kind in allowed, why)
 
 
 def _keep_one_of_each_kind(found: Tuneup) -> None:
@@ -226,7 +226,7 @@ def _keep_one_of_each_kind(found: Tuneup) -> None:
         for rung in several:
             if rung is not best:
                 place = found.rungs.index(rung)
-                found.rungs[place] = Rung(rung.change, rung.found, False, f"{rung.why}; {best.change.name} gains more")
+                found.rungs[place] = TriedTip(rung.change, rung.found, False, f"{rung.why}; {best.change.name} gains more")
 
 
 def _seen(look: dict[str, Any]) -> list[str]:

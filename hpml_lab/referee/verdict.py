@@ -12,13 +12,13 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.copies import require_turns
 from hpml_lab.referee.sameness import ALLOWED
-from hpml_lab.referee.turns import Candidate, Compared, EndsEarly, Yardstick, compared
+from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 
 DEADLINE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ScriptVerdict:
     """Whether the second of two scripts is accepted, and why."""
 
     names: tuple[str, str]
@@ -59,7 +59,7 @@ def compare_scripts(
     allow: str = "rounding",
     steps: int | None = None,
     folders: tuple[Path | None, Path | None] = (None, None),
-) -> Verdict:
+) -> ScriptVerdict:
     """Run `python A…` and `python B…` in turns, A twice; LabError where A cannot be driven.
 
     allow    "bitwise", "rounding" or "precision": how far B's training may differ
@@ -78,15 +78,15 @@ def compare_scripts(
         except EndsEarly as error:
             advice = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
             raise LabError(f"{names[0]} cannot be driven: {error}.", advice) from error
-    return Verdict(names, found, allow)
+    return ScriptVerdict(names, found, allow)
 
 
-def compare_commits(commits: Sequence[str], script: Sequence[str], **options: Any) -> Verdict:
+def compare_commits(commits: Sequence[str], script: Sequence[str], **options: Any) -> ScriptVerdict:
     """`compare_scripts` of one script at two commits of the repository that this folder belongs to."""
     with contextlib.ExitStack() as stack:
         one, other = (stack.enter_context(_checked_out(commit)) for commit in commits)
         verdict = compare_scripts(script, script, folders=(one, other), **options)
-    return Verdict((commits[0], commits[1]), verdict.found, verdict.allow)
+    return ScriptVerdict((commits[0], commits[1]), verdict.found, verdict.allow)
 
 
 @contextlib.contextmanager

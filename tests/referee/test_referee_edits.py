@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.referee.changes import Edit, as_diff, changes, chosen, edited
+from hpml_lab.referee.changes import CallEdit, as_diff, changes, chosen, edited
 
 KEYWORDS = {"num_workers": "2", "persistent_workers": "True"}
 
@@ -27,27 +27,27 @@ KEYWORDS = {"num_workers": "2", "persistent_workers": "True"}
     ],
 )
 def test_keywords_are_put_into_the_call(source, line, after):
-    found = edited(source, [Edit("", line, KEYWORDS)])
+    found = edited(source, [CallEdit("", line, KEYWORDS)])
     assert found == after
     ast.parse(found)
 
 
 def test_two_calls_of_a_file_are_edited_at_once_and_a_line_without_a_call_is_left():
     source = "a = DataLoader(d)\nb = 1\nc = DataLoader(e, num_workers=0)\n"
-    found = edited(source, [Edit("", line, {"num_workers": "2"}) for line in (1, 2, 3)])
+    found = edited(source, [CallEdit("", line, {"num_workers": "2"}) for line in (1, 2, 3)])
     assert found == "a = DataLoader(d, num_workers=2)\nb = 1\nc = DataLoader(e, num_workers=2)\n"
 
 
 def test_the_diff_names_the_file_from_the_scripts_folder(tmp_path):
     (tmp_path / "train.py").write_text("import torch\nloader = DataLoader(d)", encoding="utf-8")
-    found = as_diff([Edit(str(tmp_path / "train.py"), 2, {"num_workers": "2"})], tmp_path)
+    found = as_diff([CallEdit(str(tmp_path / "train.py"), 2, {"num_workers": "2"})], tmp_path)
     assert found.splitlines()[:2] == ["--- a/train.py", "+++ b/train.py"]
     assert "-loader = DataLoader(d)\n+loader = DataLoader(d, num_workers=2)\n" in found
 
 
 def test_a_file_that_is_gone_or_no_python_has_no_diff(tmp_path):
     (tmp_path / "x.py").write_text("def (", encoding="utf-8")
-    assert as_diff([Edit(str(tmp_path / name), 1, {"a": "1"}) for name in ("x.py", "gone.py")], Path.cwd()) == ""
+    assert as_diff([CallEdit(str(tmp_path / name), 1, {"a": "1"}) for name in ("x.py", "gone.py")], Path.cwd()) == ""
 
 
 LOOK = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.laps import held_up, seconds_by_one_clock
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.referee.copies import Copy, Setting, copy_of
+from hpml_lab.referee.copies import ScriptCopy, Setting, copy_of
 from hpml_lab.referee.sameness import Sameness, sameness
 
 FEWEST = 5  # turns: fewer have no interval
@@ -72,7 +72,7 @@ class Yardstick:
                 settings = [*self.base.settings, ("nudged", {"seed": seed})]
                 with copy_of(
                     self.base.script,
-                    f"nudged-{seed}",
+                    f"nudged-{seed}-{steps}",
                     settings,
                     self.folder,
                     deadline_seconds=max(self.deadline_seconds, self.deadline_seconds * steps / MOST_STEPS),
@@ -104,7 +104,7 @@ def compared(
     order = random.Random(0)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True)))
-        copies: dict[str, Copy] = {}
+        copies: dict[str, ScriptCopy] = {}
         for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
             made = copy_of(
                 each.script,
