@@ -35,6 +35,7 @@ for epoch in range(10_000):
         optimizer.step()
         open("losses.txt", "a").write(f"{loss.item()}\\n")
 """
+SEVERAL = "SEVERAL = dict(is_initialized=lambda: True, get_world_size=lambda: 2)\n"
 ADVICE = "It has to train with an optimizer"
 
 
@@ -97,7 +98,7 @@ def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script,
         (HEAD + "input('ready?')\n" + LOOP, "EOFError"),
         (HEAD + "raise SystemExit('no data here')", "no data here"),
         (
-            HEAD + "torch.distributed.is_initialized, torch.distributed.get_world_size = lambda: True, lambda: 2\n" + LOOP,
+            HEAD + SEVERAL + LOOP.replace("optimizer.step()", "torch.distributed.__dict__.update(SEVERAL); optimizer.step()"),
             "it trains on several processes",
         ),
     ],
