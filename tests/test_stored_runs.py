@@ -43,3 +43,18 @@ def test_what_would_mislead_is_found_in_this_run_and_not_in_the_recorded_one():
     cell = nbformat.v4.new_code_cell("", outputs=[nbformat.v4.new_output("display_data", {"text/html": page})])
     assert bands(cell) == [21.0]
     assert why_not(nbformat.v4.new_notebook(cells=[cell])) == ["Does not hold here: It gains", BUSY]
+
+
+def stored_about():
+    """{slug: what its recorded run lacks of today's code}, as the stored cards say it."""
+    cells = (cell for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")) for cell in nbformat.read(path, 4).cells)
+    about = (out.get("metadata", {}).get("hpml", {}) for cell in cells for out in cell.get("outputs", []))
+    return {found["slug"]: found["record_lacks"] for found in about if "record_lacks" in found}
+
+
+def test_a_recorded_run_shows_what_todays_code_shows():
+    """A claim, key figure or column that a record lacks is an empty row of its card, next to a twin of an older name."""
+    lacks = {slug: missing for slug, missing in stored_about().items() if missing}
+    new = {slug: missing for slug, missing in lacks.items() if slug not in OLDER}
+    assert not new, f"record them again, by hpml-lab reference SLUG --again, and store their notebooks: {new}"
+    assert not OLDER - lacks.keys(), f"recorded again since, take them out of OLDER: {OLDER - lacks.keys()}"
