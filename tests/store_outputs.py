@@ -44,7 +44,7 @@ def put_lid(cell: nbformat.NotebookNode) -> None:
         cell.outputs.insert(0, nbformat.v4.new_output("display_data", {"text/html": LID}))
 
 
-MOST_NOISE = 25  # percent: the widest band of noise that a stored run may show
+MOST_NOISE = 35  # percent: the widest band of noise that a stored run may show
 NOISE = re.compile(r"noise ±([\d.]+) %")
 FAILS = re.compile(r'<p data-reading="fails".*?</p>', flags=re.DOTALL)
 BUSY = "While this ran, other programs had the cores"

@@ -7,6 +7,7 @@ workers, so that the others have the machine to themselves.
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import hashlib
 import inspect
@@ -21,12 +22,15 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
+
+DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 
 
 def begin(settings: str, neighbor) -> None:
     """settings: JSON with the two files, the changes and whether to look; neighbor: loads a module as this one was."""
     chosen = json.loads(settings)
+    ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)  # who is stopped would otherwise stay for ever
     turns = Turns(chosen["tokens"], chosen["report"])
     if chosen["look"]:
         neighbor("look", "referee").Look(turns, options_of)
@@ -139,7 +143,8 @@ class Turns:
 
     def _leave(self) -> None:
         """End at once, with the workers: what the script would still do is not asked for."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with contextlib.suppress(ValueError):  # of a thread that trains
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.killpg(0, signal.SIGTERM)
         os._exit(0)
 
@@ -176,6 +181,8 @@ def options_of(cls: type, choose) -> None:
 
 def loader(turns: Turns, **new) -> None:
     def choose(given):
+        if isinstance(given.get("dataset"), IterableDataset):
+            return {}  # each worker would give all samples
         workers = new.get("num_workers", given.get("num_workers", 0))
         return {k: v for k, v in new.items() if workers or k not in ("persistent_workers", "prefetch_factor")}
 
@@ -205,7 +212,7 @@ class _Off(contextlib.AbstractContextManager):
         pass
 
     def __getattr__(self, name):
-        return lambda *arguments, **options: None
+        return lambda *arguments, **options: _Off()
 
 
 def debugging_off(turns: Turns) -> None:

@@ -9,7 +9,7 @@ import threading
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 LIBRARIES = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")})
 OURS = os.path.dirname(__file__)
@@ -35,6 +35,8 @@ class Look:
 
     def _constructors(self, options_of) -> None:
         def of_loader(given):
+            if isinstance(given.get("dataset"), IterableDataset):
+                return {}
             names = ("batch_size", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
             self.found["loaders"].append({**_place(), **{name: given.get(name) for name in names}})
             return {}

@@ -50,6 +50,12 @@ def test_a_figure_that_this_machine_cannot_measure_counts_where_the_lecture_has_
     assert lacking(run(), today) == ["key figure “on the lecture's GPU”"]
 
 
+def test_a_column_that_is_empty_in_one_of_two_tables_of_a_kind_is_there():
+    record, today = run(more=1.0), run(more=2.0)
+    record.tables += run().tables
+    assert lacking(record, today) == []
+
+
 def test_the_note_is_short():
     assert older_note([]) == []
     [note] = older_note(["a", "b", "c", "d", "e"])

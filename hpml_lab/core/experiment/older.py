@@ -17,7 +17,10 @@ def lacking(record: Any, run: Any) -> list[str]:
     found = [f"key figure “{name}”" for name in _missing(ours, [figure.label for figure in record.key_figures])]
     if _kind(record.device) == _kind(run.device):
         found += [f"claim “{name}”" for name in _missing(*([claim.text for claim in one.claims] for one in (run, record)))]
-    columns = {type(table.rows[0]).__name__: table.columns for table in record.tables if table.rows}
+    columns: dict[str, set[str]] = {}
+    for table in record.tables:
+        if table.rows:  # a table leaves out a column that is empty in it
+            columns.setdefault(type(table.rows[0]).__name__, set()).update(table.columns)
     for table in run.tables:
         there = columns.get(type(table.rows[0]).__name__) if table.rows else None
         if there is not None:
