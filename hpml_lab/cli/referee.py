@@ -23,7 +23,7 @@ def add_parser(commands) -> None:
         default="rounding",
         help="how far the training may differ (default: rounding)",
     )
-    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/4 s)")
+    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdict to FILE as one JSON object")
     parser.add_argument("--commits", nargs=2, metavar=("A", "B"), help="two commits of this repository, with one script")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="A B", help="two scripts; with --commits one, and arguments")

@@ -25,7 +25,7 @@ def add_parser(commands) -> None:
         default="rounding",
         help="how far the training may differ for a change to be kept (default: rounding)",
     )
-    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/4 s)")
+    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
     parser.add_argument(
         "--minutes", type=number(0, YEAR), default=5.0, metavar="M", help="after which nothing new is begun (default: 5)"
     )

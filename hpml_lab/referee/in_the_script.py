@@ -1,8 +1,8 @@
 """In each copy of the script: waits for its turns at `Optimizer.step`, applies changes, and reports seconds and losses.
 
 Loaded by `profilers/at_start` at the end of torch's import, outside `sys.modules`. Imports torch and the standard library.
-A turn is a number of steps: a token of four bytes says how many. In between the copy stops its own process group, with all
-workers, so that the others have the machine to themselves.
+A turn is a number of steps, of which a token of four bytes says how many, after a first one that is not timed. In between the
+copy stops its own process group, with all workers, so that the others have the machine to themselves.
 """
 
 import atexit
@@ -48,7 +48,7 @@ class Turns:
         self._tokens, self._report, self._process = tokens, report, os.getpid()
         self._losses: list[torch.Tensor] = []
         self._optimizer: Optimizer | None = None
-        self._left, self.steps, self._start = 0, 0, (0.0, 0.0, 0.0)
+        self._left, self.steps, self._cold, self._start = 0, 0, False, (0.0, 0.0, 0.0)
         self._roots: dict[int, nn.Module] = {}
         self.at_roots: list = []  # (module, arguments) of each outermost module, before it is called for the first time
         self.at_first_step: list = []
@@ -108,14 +108,15 @@ class Turns:
             nn.Module.__call__ = self._call
             for change in self.at_first_step:
                 change(optimizer)
+        if self._cold:  # the first step of a turn finds the caches of others
+            self._cold, self._start = False, _clocks()
+            return
         self._left -= 1
         if self._left <= 0:
             self._wait()
 
     def _wait(self) -> None:
         """Report the turn that ends here, and stop until the next one."""
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.synchronize()
         lap = [now - then for now, then in zip(_clocks(), self._start, strict=True)]
         losses, self._losses = [loss.item().hex() for loss in self._losses], []
         self.say(steps=self.steps, lap=lap, losses=losses)
@@ -127,7 +128,7 @@ class Turns:
         if self._left == 0:
             self.say(digest=self._digest())
             self._leave()
-        self._start = _clocks()
+        self._cold = True
 
     def _digest(self) -> str:
         found = hashlib.sha256()
@@ -154,7 +155,9 @@ class Turns:
 
 
 def _clocks() -> tuple[float, float, float]:
-    """Seconds on the wall, of this thread on a core, and in the queue for one."""
+    """Seconds on the wall, of this thread on a core, and in the queue for one; a GPU has done what it was asked for."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
     queued = 0.0
     with contextlib.suppress(OSError), open(f"/proc/self/task/{threading.get_native_id()}/schedstat", encoding="ascii") as file:
         queued = int(file.read().split()[1]) / 1e9

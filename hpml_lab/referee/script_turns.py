@@ -14,7 +14,7 @@ from hpml_lab.referee.copies import ScriptCopy, Setting, copy_of
 from hpml_lab.referee.sameness import Sameness, sameness
 
 FEWEST = 5  # turns: fewer have no interval
-TURN_SECONDS = 0.25  # of the base, at least a step
+TURN_SECONDS = 0.5  # of the base, at least a step
 WARM_STEPS = 3
 MOST_STEPS = 200  # of a turn
 NUDGES = 3  # copies that are a unit in the last place away

@@ -135,7 +135,7 @@ def tuneup(
 
     only, skip        names of changes, or their beginnings
     allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept
-    steps             of a turn; as many as fit into a quarter of a second otherwise
+    steps             of a turn; as many as fit into half a second otherwise
     minutes           after which nothing new is begun
     deadline_seconds  for the first step of a copy, and for each turn
     isolate           let each copy run in a copy of this folder: what it writes is thrown away
