@@ -1,10 +1,12 @@
 """What the commands share that run somebody else's command."""
 
+import argparse
 import contextlib
 import os
 import sys
 from pathlib import Path
 
+from hpml_lab.cli.shared import number
 from hpml_lab.core.system.errors import LabError
 
 
@@ -23,6 +25,17 @@ def foreign_command(words: list[str], example: str) -> list[str]:
     if not command:
         raise LabError("there is no command to run.", f"For example: {example}")
     return command
+
+
+def turn_options(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that run copies of a script in turns."""
+    parser.add_argument(
+        "--allow",
+        choices=("bitwise", "rounding", "precision"),
+        default="rounding",
+        help="how far the training may differ for a change to be kept (default: rounding)",
+    )
+    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
 
 
 def output_file(path: Path, option: str) -> Path:

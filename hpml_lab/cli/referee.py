@@ -5,7 +5,8 @@ import json
 import shlex
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, number
+from hpml_lab.cli.foreign import turn_options
+from hpml_lab.cli.shared import FAILED, FINE
 
 
 def add_parser(commands) -> None:
@@ -17,13 +18,7 @@ def add_parser(commands) -> None:
         description="A and B are scripts, or scripts with arguments in quotes: 'train.py --fused'. Copies take turns. The exit"
         " code is 0 only if B is faster beyond what A differs from itself, and the training is the same.",
     )
-    parser.add_argument(
-        "--allow",
-        choices=("bitwise", "rounding", "precision"),
-        default="rounding",
-        help="how far the training may differ (default: rounding)",
-    )
-    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
+    turn_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdict to FILE as one JSON object")
     parser.add_argument("--commits", nargs=2, metavar=("A", "B"), help="two commits of this repository, with one script")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="A B", help="two scripts; with --commits one, and arguments")

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from hpml_lab.cli.foreign import turn_options
 from hpml_lab.cli.shared import FINE, YEAR, number
 
 
@@ -19,13 +20,7 @@ def add_parser(commands) -> None:
         "--only", help="these changes only, by name or its beginning: workers,fused", default="", metavar="NAMES"
     )
     parser.add_argument("--skip", help="all but these", default="", metavar="NAMES")
-    parser.add_argument(
-        "--allow",
-        choices=("bitwise", "rounding", "precision"),
-        default="rounding",
-        help="how far the training may differ for a change to be kept (default: rounding)",
-    )
-    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
+    turn_options(parser)
     parser.add_argument(
         "--minutes", type=number(0, YEAR), default=5.0, metavar="M", help="after which nothing new is begun (default: 5)"
     )

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.laps import held_up, seconds_by_one_clock
@@ -17,6 +18,7 @@ FEWEST = 5  # turns: fewer have no interval
 TURN_SECONDS = 0.5  # of the base, at least a step
 WARM_STEPS = 3
 MOST_STEPS = 200  # of a turn
+ADVICE = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
 NUDGES = 3  # copies that are a unit in the last place away
 
 
@@ -53,6 +55,18 @@ class Compared:
     first_seconds: float = 0.0
     step_seconds: tuple[float, float] = (0.0, 0.0)
     held_up: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON takes it."""
+        gain, same = self.gain, self.same
+        return {
+            "gain": gain and {"ratio": gain.ratio, "low": gain.low, "high": gain.high, "noise": gain.noise},
+            "verdict": gain.verdict if gain else "failed",
+            "same": same.kind if same else None,
+            "detail": same.detail if same else self.failed,
+            "first_seconds": self.first_seconds,
+            "step_seconds": list(self.step_seconds),
+        }
 
 
 @dataclass

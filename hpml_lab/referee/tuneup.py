@@ -20,7 +20,7 @@ from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
 from hpml_lab.referee.copies import copy_of, files_of, require_turns
 from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
-from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
+from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
 TOGETHER = 4  # changes that take turns with the script at the same time
 FEW_WAITS = 0.5  # a step
@@ -91,23 +91,14 @@ class Tuneup:
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON takes it."""
 
-        def of(found: Compared) -> dict[str, Any]:
-            gain, same = found.gain, found.same
-            return {
-                "gain": gain and {"ratio": gain.ratio, "low": gain.low, "high": gain.high, "noise": gain.noise},
-                "verdict": gain.verdict if gain else "failed",
-                "same": same.kind if same else None,
-                "detail": same.detail if same else found.failed,
-                "first_seconds": found.first_seconds,
-                "step_seconds": list(found.step_seconds),
-            }
-
-        rungs = [{"change": rung.change.name, "kept": rung.kept, "why": rung.why, **of(rung.found)} for rung in self.rungs]
+        rungs = [
+            {"change": rung.change.name, "kept": rung.kept, "why": rung.why, **rung.found.as_dict()} for rung in self.rungs
+        ]
         return {
             "command": self.command,
             "machine": f"{machine.cpu_name()}, {machine.cores()} cores",
             "changes": rungs,
-            "together": of(self.together) if self.together else None,
+            "together": self.together.as_dict() if self.together else None,
             "not_tried": self.absent,
             "notes": self.notes,
             "diff": {rung.change.name: self.lines_of(rung) for rung in self.kept},
@@ -139,7 +130,7 @@ def tuneup(
     minutes           after which nothing new is begun
     deadline_seconds  for the first step of a copy, and for each turn
     isolate           let each copy run in a copy of this folder: what it writes is thrown away
-    say               is told what is going on, line by line
+    say               is called with what is going on, line by line
     An interrupt ends it with what is known. Raises LabError for a script that cannot be driven.
     """
     require_turns()
@@ -192,8 +183,7 @@ def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate:
     with copy_of(script, "look", [], folder, deadline_seconds=deadline_seconds, look=True, isolate=isolate) as copy:
         look = copy.looked()
     if not look:
-        advice = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
-        raise LabError(f"{' '.join(script)} cannot be driven: {copy.failed}.", advice)
+        raise LabError(f"{' '.join(script)} cannot be driven: {copy.failed}.", ADVICE)
     # An isolated copy has seen its own files; the lines to write are for those that it is a copy of.
     return json.loads(
         json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], json.dumps(str(Path.cwd()))[1:-1])

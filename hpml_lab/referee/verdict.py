@@ -12,7 +12,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.copies import require_turns
 from hpml_lab.referee.sameness import ALLOWED
-from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
+from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
 DEADLINE_SECONDS = 120.0
 
@@ -40,16 +40,7 @@ class ScriptVerdict:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON takes it."""
-        gain, same = self.found.gain, self.found.same
-        return {
-            "a": self.names[0],
-            "b": self.names[1],
-            "accepted": self.accepted,
-            "gain": gain and {"ratio": gain.ratio, "low": gain.low, "high": gain.high, "noise": gain.noise},
-            "verdict": gain.verdict if gain else "failed",
-            "same": same.kind if same else None,
-            "detail": same.detail if same else self.found.failed,
-        }
+        return {"a": self.names[0], "b": self.names[1], "accepted": self.accepted, **self.found.as_dict()}
 
 
 def compare_scripts(
@@ -76,8 +67,7 @@ def compare_scripts(
         try:
             found = compared(base, [other], yardstick, steps=steps, deadline_seconds=DEADLINE_SECONDS)["b"]
         except EndsEarly as error:
-            advice = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
-            raise LabError(f"{names[0]} cannot be driven: {error}.", advice) from error
+            raise LabError(f"{names[0]} cannot be driven: {error}.", ADVICE) from error
     return ScriptVerdict(names, found, allow)
 
 
