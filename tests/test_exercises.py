@@ -7,6 +7,7 @@ them, and holds what is written in another way or what no row describes.
 
 import ast
 import copy
+import functools
 import importlib.util
 import inspect
 import random
@@ -23,6 +24,7 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from hpml_lab.core.experiment.topics import import_topics
+from hpml_lab.core.judge import asked
 from hpml_lab.core.judge.declared import promise
 from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.help import hints
@@ -62,6 +64,12 @@ def cells(notebook, tag):
 
 def read(name):
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_drawn_anew(monkeypatch):
+    """What a check draws for itself is the same in each run of these tests; one test below draws it many times."""
+    monkeypatch.setattr(asked, "hidden_seed", lambda: 0)
 
 
 def judged(exercise, answer):
@@ -109,6 +117,45 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
     assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
     assert len(verdict.message) > 20, "a hint says something"
     first_hint_after(exercise, verdict)
+
+
+def in_one_buffer(answer):
+    """The answer, which returns its tensors and arrays in memory that it keeps for all calls, one for each shape and dtype."""
+    kept = {}
+
+    def moved(value):
+        if isinstance(value, torch.Tensor | np.ndarray):
+            found = kept.setdefault((type(value), tuple(value.shape), str(value.dtype)), value)
+            found[...] = value.detach() if isinstance(value, torch.Tensor) else value
+            return found
+        return type(value)(map(moved, value)) if type(value) in (list, tuple) else value
+
+    return functools.wraps(answer)(lambda *arguments, **options: moved(answer(*arguments, **options)))
+
+
+RETURNS_ARRAYS = [found for found in EXERCISES if found.takes is not None and promise(found.returns)]
+
+
+@pytest.mark.parametrize("exercise", RETURNS_ARRAYS, ids=lambda exercise: exercise.name)
+def test_a_buffer_for_all_calls_shows(exercise):
+    verdict = judged(exercise, in_one_buffer(answers(exercise).solution))
+    assert verdict.state == "mistake", verdict
+
+
+DRAWING = [found for found in EXERCISES if "drawn()" in inspect.getsource(inspect.getmodule(found.judge))]
+
+
+@pytest.mark.nightly("60 draws of each check")
+@pytest.mark.parametrize("exercise", DRAWING, ids=lambda exercise: exercise.name)
+def test_a_verdict_does_not_depend_on_what_is_drawn(exercise, monkeypatch):
+    """A right answer that is refused once in 60 checks is refused to a student of a course of 60."""
+    given = answers(exercise)
+    rights = [("", answer) for answer in [given.solution, *getattr(given, "ALSO_RIGHT", [])]]
+    for seed in range(1, 61):
+        monkeypatch.setattr(asked, "hidden_seed", lambda seed=seed: seed)
+        for mistake, answer in rights if seed > 6 else [*rights, *given.WRONG]:
+            verdict = judged(exercise, answer)
+            assert verdict.mistake == mistake, (seed, answer, verdict)
 
 
 def rubrics_of(exercise):

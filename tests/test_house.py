@@ -51,7 +51,7 @@ FLOORS = [
     {"landscape", "referee"},
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
-    {"serving"},
+    {"serving", "your_script"},
     {"report", "references", "course"},
     {"cli"},
     {"__main__"},

@@ -24,6 +24,7 @@ from PIL import Image
 import hpml_lab
 from hpml_lab.capstone.tools import scans
 from hpml_lab.capstone.tools.ct import synthetic
+from hpml_lab.core.experiment import Table
 from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
@@ -32,6 +33,8 @@ from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
 from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
+from hpml_lab.your_script.tools.lab_report import LabReport
+from hpml_lab.your_script.tools.script_runs import EpochRow
 
 PACKAGE = Path(hpml_lab.__file__).parent
 HANG_SECONDS = 120  # for one file; none takes a second, on a machine with any load
@@ -128,6 +131,13 @@ def notebook(folder):
     return written("01_x.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=cells)))(folder)
 
 
+def lab_report(folder):
+    epochs = [EpochRow(1, 0.5, 1.5, 2.0, 0.7, None)]
+    report = LabReport("train.py", "a machine", 2)
+    report.keep("parts", "done", ["fine"], [Table("Epochs", epochs)], 3.0)
+    return report.write(folder)
+
+
 def trace(folder):
     call = {"cat": "cpu_op", "name": "aten::mm", "ts": 1.0, "dur": 5.0, "tid": 1, "args": {"External id": 7}}
     kernel = {"cat": "kernel", "name": "gemm", "ts": 2.0, "dur": 2.0, "tid": 7, "args": {"External id": 7}}
@@ -136,6 +146,7 @@ def trace(folder):
 
 
 SPEEDSCOPE = {"samples": [[0]], "weights": [1.0], "startValue": 0, "endValue": 1, "unit": "seconds"}
+LINES = [{"name": "train", "file": "train.py", "line": 3}]
 OUTCOME = {"slug": "xor", "state": "passed", "seconds": 1.0, "detail": ""}
 MONITOR = "timestamp, pci.bus_id, power.draw [W], elapsed [s]\nnoon, 0000:01, 12.5 W, 0.5 s\nnoon, 0000:02, [N/A], 1.5 s\n"
 DETECTIONS = {"format": 2, "pipeline": {}, "source": ["a", 1, 2, 3], "detections": [[1.0, 2.0, 3.0, 4.0, 0.5]]}
@@ -172,6 +183,10 @@ VALID = {
     "storage.lessons.decoders.pil_image": [(png, PLAIN), (jpeg, PLAIN)],
     "storage.lessons.decoders.tensor_image": [(png, PLAIN), (jpeg, PLAIN)],
     "loading.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
+    "your_script.tools.lab_report.read_report": [(lab_report, PLAIN)],
+    "your_script.tools.from_outside.read_lines": [
+        (written("s.json", json.dumps({"shared": {"frames": LINES}, "profiles": [SPEEDSCOPE | {"name": "main"}]})), PLAIN)
+    ],
 }
 DAMAGED_ANYWAY = ("data.mnist.read_file",)  # whose valid content is MNIST itself, which is not here
 
@@ -471,6 +486,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "profilers/script_profile.py": MADE_BY_US,
     "profilers/thread_states.py": OF_THE_SYSTEM,
     "profiling/experiments/flame_graph/__init__.py": MADE_BY_US,
+    "profiling/lessons/careless_training.py": MADE_BY_US,
     "profiling/lessons/slow_and_fast.py": MADE_BY_US,
     "profiling/lessons/slow_trainer.py": MADE_BY_US,
     "profiling/lessons/training_program.py": IN_MEMORY,
@@ -490,6 +506,9 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "storage/experiments/disk_iops/page_cache.py": OF_THE_SYSTEM,
     "storage/experiments/io_vs_compute/timed_epochs.py": MADE_BY_US,
     "tensors/experiments/cpu_vs_gpu/memories.py": OF_THE_SYSTEM,
+    "your_script/lessons/lab_training.py": "a script to copy, which needs torch alone",
+    "your_script/lessons/text_training.py": "a script to copy, which needs torch alone",
+    "your_script/tools/lab.py": "the reader's own script, of which it keeps the sha256",
 }
 
 

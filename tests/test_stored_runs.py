@@ -9,25 +9,12 @@ from hpml_lab.core.system.paths import NOTEBOOKS
 # Bands that are wider on a quiet machine, too: of ranks and threads that share two cores, of a disk and memory that other
 # guests of the same host use, and of works that wait for one another. {(notebook, cell): percent}
 WIDER: dict[tuple[str, str], float] = {
-    ("10_profiling", "perf-counters-run"): 51,
     ("11_tuning", "conv-bias-bn-run"): 42,
     ("13_distributed", "sync-batch-norm-run"): 58,
     ("14_sharding", "zero-memory-run"): 77,
 }
 # Recorded runs that are older than today's code. On a CPU they take 3 to 14 minutes each, on a quiet machine.
-ON_A_CPU = {
-    "conditional-densities",
-    "dali",
-    "inference-pipeline",
-    "io-vs-compute",
-    "lars-lamb-novograd",
-    "lr-finder-one-cycle",
-    "lung-nodule-pipeline",
-    "num-workers",
-    "profile-loop",
-    "serving-engines",
-    "static-and-qat",
-}
+ON_A_CPU = {"io-vs-compute", "lung-nodule-pipeline", "profile-loop"}
 ON_A_GPU = {"cpu-vs-gpu", "dynamic-quantization", "gemm-tensor-cores", "offload", "one-hot-vs-embedding", "shared-gpu"}
 OLDER = ON_A_CPU | ON_A_GPU
 

@@ -17,6 +17,7 @@ from hpml_lab.cli import (
     course,
     data,
     doctor,
+    lab,
     listing,
     monitor,
     new,
@@ -49,6 +50,7 @@ COMMANDS = (
     tune,
     tuneup,
     referee,
+    lab,
     course,
     new,
 )

@@ -1,4 +1,4 @@
-"""`hpml-lab assignment NOTEBOOK… --out COURSE` and `hpml-lab class-page COURSE`: handing out and collecting with nbgrader."""
+"""`hpml-lab assignment NOTEBOOK… --out COURSE` and `hpml-lab class-page COURSE`: handing out with nbgrader, and collecting."""
 
 import argparse
 from pathlib import Path
@@ -12,8 +12,12 @@ def add_parser(commands) -> None:
     assignment.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", help="such as 05_adaptive")
     assignment.add_argument("--out", type=Path, required=True, metavar="COURSE", help="the folder of the nbgrader course")
     assignment.set_defaults(command=write)
-    page = commands.add_parser("class-page", help="one page: exercise, named mistake, how often")
-    page.add_argument("course", type=Path, metavar="COURSE", help="the folder of an nbgrader course, after autograde")
+    page = commands.add_parser(
+        "class-page", help="one page of a class: exercise, named mistake, how often; or of its lab reports"
+    )
+    page.add_argument(
+        "course", type=Path, metavar="COURSE", help="an nbgrader course after autograde; or a folder of STUDENT/report.json"
+    )
     page.add_argument("--out", type=Path, metavar="FILE", help="default: COURSE/class.html")
     page.set_defaults(command=write_class_page)
 
@@ -34,7 +38,12 @@ def write(chosen: argparse.Namespace) -> int:
 
 def write_class_page(chosen: argparse.Namespace) -> int:
     from hpml_lab.core.system.files import atomic_write
-    from hpml_lab.course.class_page import class_page
 
-    print(atomic_write(chosen.out or chosen.course / "class.html", class_page(chosen.course)))
+    if any(chosen.course.glob("*/report.json")):
+        machine.require_torch()
+        from hpml_lab.course.lab_reports import reports_page as page
+    else:
+        from hpml_lab.course.class_page import class_page as page
+
+    print(atomic_write(chosen.out or chosen.course / "class.html", page(chosen.course)))
     return FINE

@@ -35,7 +35,10 @@ def turn_options(parser: argparse.ArgumentParser) -> None:
         default="rounding",
         help="how far the training may differ for a change to be kept (default: rounding)",
     )
-    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 1/2 s)")
+    parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 0.1 s)")
+    parser.add_argument(
+        "--isolate", action="store_true", help="let each copy run in a copy of this folder; what it writes is thrown away"
+    )
 
 
 def output_file(path: Path, option: str) -> Path:

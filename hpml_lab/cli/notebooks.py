@@ -1,16 +1,32 @@
 """`hpml-lab notebooks DIR` and `hpml-lab template DIR`: files to work on, written out of an installed package."""
 
 import argparse
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from hpml_lab.cli.shared import FINE, print_error, require_writable
 
+# {name: (its topic, its files)}
+TEMPLATES = {
+    "train": ("sharding", ("train.py", "train.slurm", "deepspeed.json")),
+    "lab": ("your_script", ("lab_training.py",)),
+    "text": ("your_script", ("lab_training.py", "text_training.py")),
+}
+# What a file of the package imports, and what its copy imports: the copy beside it.
+IN_THE_PACKAGE, BESIDE = b"from hpml_lab.your_script.lessons import lab_training", b"import lab_training"
+
 
 def add_parser(commands) -> None:
     notebooks = commands.add_parser("notebooks", help="write the notebooks into a folder")
     template = commands.add_parser(
-        "template", help="write train.py, a training script to copy, with train.slurm and deepspeed.json into a folder"
+        "template", help="write a training script to copy into a folder: train.py, with train.slurm and deepspeed.json"
+    )
+    template.add_argument(
+        "--of",
+        choices=tuple(TEMPLATES),
+        default="train",
+        help="train: for ranks and machines (default); lab: lab_training.py, for `hpml-lab lab`; text: the same for text",
     )
     for parser, command in ((notebooks, write_notebooks), (template, write_template)):
         parser.add_argument("folder", type=Path, metavar="DIR", help="where to; what is there already is kept")
@@ -28,10 +44,9 @@ def write_notebooks(chosen: argparse.Namespace) -> int:
 
 
 def write_template(chosen: argparse.Namespace) -> int:
-    import hpml_lab.sharding.lessons
-
-    lessons = Path(hpml_lab.sharding.lessons.__path__[0])
-    written = _write([lessons / name for name in ("train.py", "train.slurm", "deepspeed.json")], chosen.folder)
+    topic, names = TEMPLATES[chosen.of]
+    lessons = Path(importlib.import_module(f"hpml_lab.{topic}.lessons").__path__[0])
+    written = _write([lessons / name for name in names], chosen.folder)
     print(f"{', '.join(written) or 'Nothing'} written to {chosen.folder}/")
     return FINE
 
@@ -44,7 +59,7 @@ def _write(files: Sequence[Path], folder: Path) -> list[str]:
     kept = [path.name for path in files if (folder / path.name).exists()]
     for path in files:
         if path.name not in kept:
-            atomic_write(folder / path.name, path.read_bytes())
+            atomic_write(folder / path.name, path.read_bytes().replace(IN_THE_PACKAGE, BESIDE))
     if kept:
         there = "was there already and is kept as it is" if len(kept) == 1 else "were there already and are kept as they are"
         print_error(f"{len(kept)} {there}: {', '.join(kept)}.")

@@ -13,9 +13,10 @@ def add_parser(commands) -> None:
     parser = commands.add_parser(
         "referee",
         help="whether script B is faster than script A beyond noise, and trains the same",
-        usage="hpml-lab referee [--allow CLASS] [--steps N] [--json FILE] A B\n"
+        usage="hpml-lab referee [--allow CLASS] [--steps N] [--isolate] [--json FILE] A B\n"
         "       hpml-lab referee --commits A B [...] SCRIPT [ARGS]",
-        description="A and B are scripts, or scripts with arguments in quotes: 'train.py --fused'. Copies take turns. The exit"
+        description="A and B are scripts, or scripts with arguments in quotes: 'train.py --fused'. Copies take turns, and"
+        " each writes the script's own files, without --isolate. The exit"
         " code is 0 only if B is faster beyond what A differs from itself, and the training is the same.",
     )
     turn_options(parser)
@@ -44,7 +45,7 @@ def referee(chosen: argparse.Namespace) -> int:
         if len(chosen.words) != 2:
             raise LabError(f"{len(chosen.words)} scripts were given.", "Give two: hpml-lab referee train.py 'train.py --fused'")
         first, second = map(shlex.split, chosen.words)
-        verdict = compare_scripts(first, second, allow=chosen.allow, steps=chosen.steps)
+        verdict = compare_scripts(first, second, allow=chosen.allow, steps=chosen.steps, isolate=chosen.isolate)
     print(verdict.text())
     if chosen.json is not None:
         atomic_write(chosen.json, json.dumps(verdict.as_dict(), indent=1) + "\n")

@@ -24,9 +24,6 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "--minutes", type=number(0, YEAR), default=5.0, metavar="M", help="after which nothing new is begun (default: 5)"
     )
-    parser.add_argument(
-        "--isolate", action="store_true", help="let each copy run in a copy of this folder; what it writes is thrown away"
-    )
     parser.add_argument("--out", type=Path, default=Path("tuneup.html"), metavar="FILE", help="the page (default: tuneup.html)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write what was found to FILE as one JSON object")
     parser.add_argument(
@@ -50,7 +47,7 @@ def tuneup(chosen: argparse.Namespace) -> int:
         if path is not None:
             output_file(path, option)
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
-    script = foreign_command(words, "hpml-lab tuneup train.py")
+    script = foreign_command(words, "hpml-lab tuneup --isolate train.py --folder own")
     if not chosen.isolate:
         say(f"each copy of {' '.join(script)} writes the script's own files here; --isolate gives it a folder.")
     found = tune_up(

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from hpml_lab.optim.machinery.base import Optimizer, number, scalar, zeros
+from hpml_lab.optim.machinery.tensor_stand_ins import of_type
 
 
 class ASGD(Optimizer):
@@ -38,7 +39,9 @@ class ASGD(Optimizer):
         super().__init__(params, locals())
 
     def start(self, theta, g, group):
-        eta = number(0.0).add(scalar(group["lr"]))
+        eta, lr = number(0.0), scalar(group["lr"])
+        # In torch's precision, where no derivative by the rate is asked for.
+        eta = eta.add(lr if self.defaults.get("differentiable", False) else of_type(eta, lr))
         return {"step": number(0.0), "eta": eta, "mu": number(1.0), "ax": zeros(theta)}
 
     def numbers(self, state, group, new):

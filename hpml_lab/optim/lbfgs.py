@@ -21,7 +21,7 @@ class LBFGS(Optimizer):
     max_eval          the largest number of the closure's calls in one step, 1.25 max_iter by default
     tolerance_grad    an iteration is the last one if no element of the gradient is larger,
     tolerance_change  … or if neither θ nor the loss changes by more
-    history_size      how many pairs (s, y) are kept
+    history_size      how many pairs (s, y) are kept, the newest; in torch it cannot be made smaller in mid-run
     line_search_fn    "strong_wolfe": the length of each step is searched; None: it is the learning rate
     """
 

@@ -11,6 +11,7 @@ Experiments, in the order of the notebook:
     monitors                what the machine does, at an instant and on average
     bottleneck_classes      what bounds a loop
     perf_counters           page faults, context switches, cycles
+    tune_up                 habits planted in a script, found by `hpml-lab tuneup`
 Further figures of their results:
     rung_checks, random_walk_profile, operators_and_memory, where_the_time_went
 Tools for your own code:
@@ -24,6 +25,7 @@ Tools for your own code:
     short_names, read_nvprof, LECTURE_LOG   kernel tables and nvprof's logs
     perf_functions, perf_rows, perf_stacks   what perf sees of a command, and of Python and C in one
     nsys_profile, read_nsys     a recording by Nsight Systems, and its events
+    tuneup, tried_changes   what each change gains on a script, and its ladder as rows
     show_rows               rows as a table in a notebook
 On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
 What the notebook looks at:
@@ -31,7 +33,7 @@ What the notebook looks at:
     largest_difference, write_folder                        how far losses are off; the images that it reads
     simulate, known_program, expensive, counted_program, packed, brightened     programs whose profile is known
     QueuedDevice, SlowSamples, training_step                a simulated device, a slow data set, a step of a small net
-    loop_profile, profile_table                             the profiles of the exercises
+    loop_profile, profile_table, tuneup_report              the profiles and reports of the exercises
 """
 
 from typing import TYPE_CHECKING
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
         perf_counters as perf_counters,
         where_the_time_went as where_the_time_went,
     )
+    from hpml_lab.profiling.experiments.tune_up import tune_up as tune_up, tried_changes as tried_changes
+    from hpml_lab.referee.tuneup import tuneup as tuneup
     from hpml_lab.profilers.monitor import Monitor as Monitor
     from hpml_lab.profiling.lessons.bottleneck import classify as classify, decide as decide, BOUNDS as BOUNDS
     from hpml_lab.profiling.tools.part_clock import PartClock as PartClock
@@ -105,5 +109,6 @@ if TYPE_CHECKING:
     )
     from hpml_lab.profiling.exercises.next_step import loop_profile as loop_profile
     from hpml_lab.profiling.exercises.name_the_bottleneck import profile_table as profile_table
+    from hpml_lab.profiling.exercises.gains_to_keep import tuneup_report as tuneup_report
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

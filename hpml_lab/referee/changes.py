@@ -50,17 +50,29 @@ class Tip:
     kind: str = ""
 
 
-def _loaders(keywords: Mapping[str, str], where: Callable[[Mapping[str, Any]], bool] = lambda loader: True):
+def _of_loaders(
+    name: str, title: str, options: dict[str, Any], why_not: Callable[[Look], str], workers: bool | None = None, **more: Any
+) -> Tip:
+    """A change of keyword arguments of DataLoaders: of those with workers, of those without, or of all."""
+
     def edits(look: Look) -> list[CallEdit]:
-        return [
-            CallEdit(loader["file"], loader["line"], keywords) for loader in look["loaders"] if loader["file"] and where(loader)
-        ]
+        rows = [row for row in look["loaders"] if row["file"] and workers in (None, bool(row["num_workers"]))]
+        words = {keyword: repr(value) for keyword, value in options.items()}
+        return [CallEdit(row["file"], row["line"], words) for row in rows]
 
-    return edits
+    return Tip(name, title, "08_loading", (("loader", options),), why_not, edits, **more)
 
 
-def _optimizers(keywords: Mapping[str, str]):
-    return lambda look: [CallEdit(row["file"], row["line"], keywords) for row in look["optimizers"] if row["file"]]
+def _of_optimizers(name: str, title: str, options: dict[str, Any], classes: set[str]) -> Tip:
+    """A change of a keyword argument of optimizers of these classes."""
+
+    def edits(look: Look) -> list[CallEdit]:
+        return [CallEdit(row["file"], row["line"], {name: "True"}) for row in look["optimizers"] if row["file"]]
+
+    why_not = _needs(
+        lambda look: any(row["class"] in classes for row in look["optimizers"]), "no optimizer of torch.optim has the option"
+    )
+    return Tip(name, title, "11_tuning", (("optimizer", options),), why_not, edits, kind="optimizer")
 
 
 def _needs(condition: Callable[[Look], bool], otherwise: str) -> Callable[[Look], str]:
@@ -71,64 +83,28 @@ def _on_gpu(look: Look) -> bool:
     return any(root["device"] == "cuda" for root in look["roots"])
 
 
-def _without_workers(look: Look) -> bool:
-    return any(not loader["num_workers"] for loader in look["loaders"])
-
-
-def _classes(look: Look) -> set[str]:
-    return {row["class"] for row in look["optimizers"]}
-
-
 def _float32(look: Look) -> bool:
     return any(root["dtypes"] == ["torch.float32"] and not root["autocast"] for root in look["roots"])
 
 
 def changes(cores: int, threads: int) -> list[Tip]:
     """All changes, in the guide's order, for a machine with so many cores and a script with so many threads."""
+    without = _needs(
+        lambda look: any(not row["num_workers"] for row in look["loaders"]), "every DataLoader has workers, or there is none"
+    )
+    with_workers = _needs(lambda look: any(row["num_workers"] for row in look["loaders"]), "no DataLoader has workers")
+    to_a_gpu = _needs(lambda look: _on_gpu(look) and bool(look["loaders"]), "nothing is copied to a GPU from a DataLoader")
+    stay = {"persistent_workers": True}
     found = []
     for workers in sorted({max(1, cores // 2), cores, min(2 * cores, 8)}):
-        options = {"num_workers": workers, "persistent_workers": True}
-        words = {"num_workers": str(workers), "persistent_workers": "True"}
-        found.append(
-            Tip(
-                f"workers-{workers}",
-                f"{workers} loader worker{'s' if workers > 1 else ''} that stay",
-                "08_loading",
-                (("loader", options),),
-                _needs(_without_workers, "every DataLoader has workers, or there is none"),
-                _loaders(words, lambda loader: not loader["num_workers"]),
-                reorders=True,
-                kind="workers",
-            )
-        )
-    with_workers = _needs(lambda look: any(loader["num_workers"] for loader in look["loaders"]), "no DataLoader has workers")
+        title = f"{workers} loader worker{'s' if workers > 1 else ''} that stay"
+        options = {"num_workers": workers} | stay
+        found.append(_of_loaders(f"workers-{workers}", title, options, without, False, reorders=True, kind="workers"))
+    ahead = {"prefetch_factor": 4}
     found += [
-        Tip(
-            "persistent-workers",
-            "workers that stay from epoch to epoch",
-            "08_loading",
-            (("loader", {"persistent_workers": True}),),
-            with_workers,
-            _loaders({"persistent_workers": "True"}, lambda loader: bool(loader["num_workers"])),
-            reorders=True,
-        ),
-        Tip(
-            "prefetch-4",
-            "4 batches ahead for each worker",
-            "08_loading",
-            (("loader", {"prefetch_factor": 4}),),
-            with_workers,
-            _loaders({"prefetch_factor": "4"}, lambda loader: bool(loader["num_workers"])),
-            reorders=True,
-        ),
-        Tip(
-            "pinned-memory",
-            "batches in pinned memory",
-            "08_loading",
-            (("loader", {"pin_memory": True}),),
-            _needs(lambda look: _on_gpu(look) and bool(look["loaders"]), "nothing is copied to a GPU from a DataLoader"),
-            _loaders({"pin_memory": "True"}),
-        ),
+        _of_loaders("persistent-workers", "workers that stay from epoch to epoch", stay, with_workers, True, reorders=True),
+        _of_loaders("prefetch-4", "4 batches ahead for each worker", ahead, with_workers, True, reorders=True),
+        _of_loaders("pinned-memory", "batches in pinned memory", {"pin_memory": True}, to_a_gpu),
         Tip(
             "cudnn-search",
             "cuDNN's search for the fastest algorithm",
@@ -168,24 +144,8 @@ def changes(cores: int, threads: int) -> list[Tip]:
                 if row["file"] and not row["set_to_none"]
             ],
         ),
-        Tip(
-            "foreach",
-            "an optimizer that updates all parameters in few calls",
-            "11_tuning",
-            (("optimizer", {"foreach": True}),),
-            _needs(lambda look: bool(_classes(look) & FOREACH), "no optimizer of torch.optim has the option"),
-            _optimizers({"foreach": "True"}),
-            kind="optimizer",
-        ),
-        Tip(
-            "fused",
-            "a fused optimizer",
-            "11_tuning",
-            (("optimizer", {"fused": True, "foreach": False}),),
-            _needs(lambda look: bool(_classes(look) & FUSED), "no optimizer of torch.optim has the option"),
-            _optimizers({"fused": "True"}),
-            kind="optimizer",
-        ),
+        _of_optimizers("foreach", "an optimizer that updates all parameters in few calls", {"foreach": True}, FOREACH),
+        _of_optimizers("fused", "a fused optimizer", {"fused": True, "foreach": False}, FUSED),
         Tip(
             "debugging-off",
             "anomaly mode, profiler and gradcheck off",

@@ -78,6 +78,7 @@ class ScriptCopy:
         self.digest = found.get("digest", self.digest)
         self.look = found.get("look", self.look)
         if "ended" in found:
+            self.steps = found["after"]
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(END_SECONDS)
             self._end(found["ended"], f"it ends after {found['after']} steps")

@@ -30,13 +30,28 @@ DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 def begin(settings: str, neighbor) -> None:
     """settings: JSON with the two files, the changes and whether to look; neighbor: loads a module as this one was."""
     chosen = json.loads(settings)
-    ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)  # who is stopped would otherwise stay for ever
+    _die_with_parent()
     turns = Turns(chosen["tokens"], chosen["report"])
     if chosen["look"]:
         neighbor("look", "referee").Look(turns, options_of)
     for name, options in chosen["changes"]:
         CHANGES[name](turns, **options)
     turns.watch()
+
+
+def _die_with_parent() -> None:
+    """Who is stopped would otherwise stay for ever. Workers too, if the thread that forks them lives as long as the process."""
+    prctl, forks_in_main = ctypes.CDLL(None).prctl, [True]
+
+    def before() -> None:
+        forks_in_main[0] = threading.current_thread() is threading.main_thread()
+
+    def in_child() -> None:
+        if forks_in_main[0]:
+            prctl(DIES_WITH_PARENT, signal.SIGKILL)
+
+    prctl(DIES_WITH_PARENT, signal.SIGKILL)
+    os.register_at_fork(before=before, after_in_child=in_child)
 
 
 class Turns:

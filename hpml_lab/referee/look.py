@@ -2,6 +2,7 @@
 
 import functools
 import os
+import statistics
 import sys
 import sysconfig
 import threading
@@ -15,7 +16,8 @@ LIBRARIES = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdl
 OURS = os.path.dirname(__file__)
 SYNCHRONIZES = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
 OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")
-LOOKED_STEPS = 3  # after the first
+LOOKED_STEPS = 4  # after the first: an even number, so that what every second step does is half a time a step
+CONTEXT_BYTES = 600_000_000  # what CUDA takes for a process, before its first tensor
 
 
 class Look:
@@ -23,6 +25,7 @@ class Look:
 
     def __init__(self, turns, options_of) -> None:
         self._turns, self._waits = turns, {}
+        self._of_steps: list[dict] = []  # waits of each step that is done
         self.found: dict = {"loaders": [], "optimizers": [], "zero_grad": [], "anomaly": [], "roots": [], "biases": []}
         self._constructors(options_of)
         self._clearing()
@@ -96,13 +99,28 @@ class Look:
 
     def _report(self) -> None:
         steps = self._turns.steps - 1
-        if steps >= LOOKED_STEPS and self.found:
-            waits = [{"file": f, "line": n, "by": by, "a_step": c / steps} for (f, n, by), c in self._waits.items()]
-            found, self.found = {**self.found, "waits": waits}, {}
-            found |= {"threads": torch.get_num_threads(), "cuda": torch.cuda.is_available()}
+        if steps == len(self._of_steps):  # the first step, or another optimizer's
+            return
+        self._of_steps.append(self._waits)
+        self._waits = {}
+        if steps >= LOOKED_STEPS:
+            # What a script does once, such as an evaluation in its first steps, is in no median.
+            places = dict.fromkeys(place for waits in self._of_steps for place in waits)
+            often = {place: statistics.median(waits.get(place, 0) for waits in self._of_steps) for place in places}
+            waits = [{"file": f, "line": n, "by": by, "a_step": count} for (f, n, by), count in often.items() if count]
+            found = {**self.found, "waits": waits}
+            found |= {"threads": torch.get_num_threads(), "cuda": torch.cuda.is_available(), "gpu_bytes": _gpu_bytes()}
             found |= {"profiler": bool(torch._C._autograd._profiler_enabled())}
             self._turns.say(look=found)
             self._turns._leave()
+
+
+def _gpu_bytes() -> list[int]:
+    """What this copy takes of the GPU's memory, and what it could have taken; nothing where no GPU is in use."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return []
+    own = torch.cuda.max_memory_reserved() + CONTEXT_BYTES
+    return [own, torch.cuda.mem_get_info()[0] + own]
 
 
 def _place(through: tuple = ("",)) -> dict:

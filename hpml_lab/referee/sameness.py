@@ -20,6 +20,7 @@ IN_WORDS = {
 FACTOR = 32.0
 FLOOR = 2.0**-21  # relative: four units in the last place of float32, for losses that no nudge has moved yet
 FIRST_OF_PRECISION = 2.0**-5  # of the first loss: bfloat16 has 8 bits, and a network adds their errors up
+EARLY, OF_EARLY = 5, 2.0**-7  # of the first five on average; half of a usual batch moves them by several percent
 BEYOND = 4.0  # standard errors of a mean
 
 
@@ -78,7 +79,9 @@ def sameness(
     if not all(map(isfinite, change)):
         return Sameness(DIFFERENT, "a loss is infinite or no number")
     alike, how = _same_level(before[:steps], after[:steps], max(own), band[-1])
-    if FLOOR < change[0] <= FIRST_OF_PRECISION and alike:  # a lower precision shows in the first loss, another update does not
+    # A lower precision shows in the first loss, another update does not; and it is of the same samples, unlike half a batch.
+    tracks = fmean(change[:EARLY]) <= OF_EARLY
+    if FLOOR < change[0] <= FIRST_OF_PRECISION and tracks and alike:
         return Sameness(PRECISION, f"{detail}; {how}")
     if reorders and alike:
         return Sameness(REORDERED, f"the first loss {change[0]:.1g} apart; {how}")

@@ -15,10 +15,14 @@ from hpml_lab.referee.copies import ScriptCopy, Setting, copy_of
 from hpml_lab.referee.sameness import Sameness, sameness
 
 FEWEST = 5  # turns: fewer have no interval
-TURN_SECONDS = 0.5  # of the base, at least a step
+# Many short turns: a machine's speed wanders within seconds, and copies that follow each other closely see the same of it.
+TURN_SECONDS = 0.1  # of the base, at least a step
+COPY_SECONDS = 2.0  # of all its turns, if they are not fewer than SAMPLES
 WARM_STEPS = 3
-MOST_STEPS = 200  # of a turn
+FEWEST_STEPS = 2 * FEWEST + WARM_STEPS + 3  # a turn begins with a step that is not timed
+MOST_STEPS, MOST_TURNS = 200, 50
 ADVICE = "It has to train with an optimizer of torch for some dozens of steps, in this process, without questions."
+LONGER = 1.5  # times as many steps as a yardstick has: then another one is made; until then its losses decide
 NUDGES = 3  # copies that are a unit in the last place away
 
 
@@ -71,31 +75,42 @@ class Compared:
 
 @dataclass
 class Yardstick:
-    """Losses of nudged copies of the base, made once and as long as they are needed."""
+    """What is known of the base, and losses of nudged copies of it, made once and about as long as they are needed.
+
+    ends_after  how many steps it has, if it ended before its turns were over
+    """
 
     base: Candidate
     folder: Path
     deadline_seconds: float
     losses: list[list[float]] = field(default_factory=list)
     steps: int = 0
+    ends_after: int = 0
 
     def of(self, steps: int) -> list[list[float]]:
-        if steps > self.steps:
-            self.losses, self.steps = [], steps
-            for seed in range(NUDGES):
-                settings = [*self.base.settings, ("nudged", {"seed": seed})]
-                with copy_of(
-                    self.base.script,
-                    f"nudged-{seed}-{steps}",
-                    settings,
-                    self.folder,
-                    deadline_seconds=max(self.deadline_seconds, self.deadline_seconds * steps / MOST_STEPS),
-                    where=self.base.where,
-                    isolate=self.base.isolate,
-                ) as copy:
-                    if copy.hear() is not None:
-                        copy.turn(steps - 1)
-                    self.losses.append(copy.losses)
+        if steps > LONGER * self.steps:
+            self.steps = steps
+            deadline_seconds = max(self.deadline_seconds, self.deadline_seconds * steps / MOST_STEPS)
+            with contextlib.ExitStack() as stack:  # they are not timed, and start together
+                copies = [
+                    stack.enter_context(
+                        copy_of(
+                            self.base.script,
+                            f"nudged-{seed}-{steps}",
+                            [*self.base.settings, ("nudged", {"seed": seed})],
+                            self.folder,
+                            deadline_seconds=deadline_seconds,
+                            where=self.base.where,
+                            isolate=self.base.isolate,
+                        )
+                    )
+                    for seed in range(NUDGES)
+                ]
+                for copy in copies:
+                    copy.hear()
+                for copy in copies:
+                    copy.turn(steps - 1)
+            self.losses = [copy.losses for copy in copies]
         return self.losses
 
 
@@ -104,51 +119,23 @@ def compared(
     candidates: Sequence[Candidate],
     yardstick: Yardstick,
     *,
-    turns: int = SAMPLES,
     steps: int | None = None,
     deadline_seconds: float = 120.0,
 ) -> dict[str, Compared]:
-    """Run the base, the base again and all candidates in turns; by each candidate's name, what it showed.
+    """Run the base, the base again and all candidates in turns, each time in a new order; by name, what each showed.
 
-    turns             of each copy, in a new order each time
     steps             of a turn; as many as the base does in TURN_SECONDS otherwise
     deadline_seconds  for the first step, and for a turn: who needs longer has failed
-    Raises EndsEarly where the base ends before FEWEST turns.
+    Of a script that ends before its turns are over, they are shorter and fewer. Raises EndsEarly where FEWEST are too many.
     """
-    order = random.Random(0)
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True)))
-        copies: dict[str, ScriptCopy] = {}
-        for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
-            made = copy_of(
-                each.script,
-                name,
-                each.settings,
-                folder,
-                deadline_seconds=deadline_seconds,
-                where=each.where,
-                isolate=each.isolate,
-            )
-            copies[name] = stack.enter_context(made)
-        for copy in copies.values():
-            copy.hear()  # its first step is done, or it has ended
+    copies = _in_turns(base, candidates, steps, deadline_seconds, yardstick.ends_after)
+    before, again = copies["before"], copies["again"]
+    if not before.digest and not yardstick.ends_after and before.steps >= FEWEST_STEPS:
+        yardstick.ends_after = before.steps
+        copies = _in_turns(base, candidates, steps, deadline_seconds, yardstick.ends_after)
         before, again = copies["before"], copies["again"]
-        for copy in copies.values():
-            copy.turn(WARM_STEPS)
-        if before.failed or again.failed:
-            raise EndsEarly(before.failed or again.failed)
-        steps = steps or max(1, min(MOST_STEPS, round(TURN_SECONDS / before.laps[-1].wall)))
-        for copy in copies.values():
-            copy.laps.clear()
-        for _ in range(turns):
-            for copy in order.sample([*copies.values()], len(copies)):
-                copy.turn(steps)
-            if before.failed or again.failed:
-                break
-        for copy in copies.values():
-            copy.finish()
-        if min(len(before.laps), len(again.laps)) < FEWEST:
-            raise EndsEarly(before.failed or again.failed)
+    if min(len(before.laps), len(again.laps)) < FEWEST:
+        raise EndsEarly(before.failed or again.failed)
     found = {}
     for candidate in candidates:
         copy = copies[candidate.name]
@@ -175,6 +162,58 @@ def compared(
             held_up=held_up(stretch),
         )
     return found
+
+
+def _in_turns(
+    base: Candidate, candidates: Sequence[Candidate], steps: int | None, deadline_seconds: float, ends_after: int
+) -> dict[str, ScriptCopy]:
+    """The copies after their turns: "before", "again", and each candidate by its name; all have ended.
+
+    ends_after  how many steps the base has; 0: enough for all turns
+    """
+    order = random.Random(0)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True)))
+        copies: dict[str, ScriptCopy] = {}
+        for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
+            made = copy_of(
+                each.script,
+                name,
+                each.settings,
+                folder,
+                deadline_seconds=deadline_seconds,
+                where=each.where,
+                isolate=each.isolate,
+            )
+            copies[name] = stack.enter_context(made)
+        for copy in copies.values():
+            copy.hear()  # its first step is done, or it has ended
+        before, again = copies["before"], copies["again"]
+        for copy in copies.values():
+            copy.turn(WARM_STEPS)
+        if not before.laps or not again.laps:
+            return copies
+        steps, turns = _plan(before.laps[-1].wall, steps, ends_after and ends_after - before.steps)
+        for copy in copies.values():
+            copy.laps.clear()
+        for _ in range(turns):
+            for copy in order.sample([*copies.values()], len(copies)):
+                copy.turn(steps)
+            if before.failed or again.failed:
+                break
+        for copy in copies.values():
+            copy.finish()
+    return copies
+
+
+def _plan(step_seconds: float, steps: int | None, left: int) -> tuple[int, int]:
+    """Steps of a turn, and turns, for a script whose step takes so long and which has `left` steps (0: enough)."""
+    steps = steps or max(1, min(MOST_STEPS, round(TURN_SECONDS / step_seconds)))
+    turns = max(SAMPLES, min(MOST_TURNS, round(COPY_SECONDS / (steps * step_seconds))))
+    if left:
+        turns = max(FEWEST, min(turns, SAMPLES, left // 2))
+        steps = max(1, min(steps, left // turns - 1))
+    return steps, turns
 
 
 class EndsEarly(Exception):

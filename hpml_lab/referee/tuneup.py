@@ -15,7 +15,6 @@ from typing import Any
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
 from hpml_lab.referee.copies import copy_of, files_of, require_turns
@@ -65,6 +64,7 @@ class Tuneup:
     notes: list[str] = field(default_factory=list)
     root: Path = field(default_factory=Path.cwd)
     seconds: float = 0.0
+    interrupted: bool = False
 
     @property
     def kept(self) -> list[TriedTip]:
@@ -90,7 +90,6 @@ class Tuneup:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON takes it."""
-
         rungs = [
             {"change": rung.change.name, "kept": rung.kept, "why": rung.why, **rung.found.as_dict()} for rung in self.rungs
         ]
@@ -113,6 +112,7 @@ class Tuneup:
 def tuneup(
     script: Sequence[str],
     *,
+    tips: Sequence[Tip] | None = None,
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     allow: str = "rounding",
@@ -124,9 +124,10 @@ def tuneup(
 ) -> Tuneup:
     """Try the changes of the guide on `python SCRIPT…`, which stays as it is.
 
+    tips              the changes: all of the guide otherwise
     only, skip        names of changes, or their beginnings
     allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept
-    steps             of a turn; as many as fit into half a second otherwise
+    steps             of a turn; as many as fit into a tenth of a second otherwise
     minutes           after which nothing new is begun
     deadline_seconds  for the first step of a copy, and for each turn
     isolate           let each copy run in a copy of this folder: what it writes is thrown away
@@ -140,21 +141,21 @@ def tuneup(
         folder = Path(name)
         found.look = _look(script, folder, deadline_seconds, isolate)
         found.notes += _seen(found.look)
-        known = chosen(changes(machine.cores(), found.look["threads"]), only, skip)
+        known = chosen(tips or changes(machine.cores(), found.look["threads"]), only, skip)
         found.absent = {change.name: why for change in known if (why := change.why_not(found.look))}
-        left = [change for change in known if change.name not in found.absent]
+        left, several = [change for change in known if change.name not in found.absent], at_once(found.look["gpu_bytes"])
         base = Candidate("as it is", script, isolate=isolate)
         yardstick = Yardstick(base, folder, deadline_seconds)
 
         def measured(candidates: Sequence[Candidate]) -> dict[str, Compared]:
-            return compared(base, candidates, yardstick, turns=SAMPLES, steps=steps, deadline_seconds=deadline_seconds)
+            return compared(base, candidates, yardstick, steps=steps, deadline_seconds=deadline_seconds)
 
         try:
             while left:
                 if time.monotonic() - start > 60 * minutes:
                     found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
                     break
-                now, left = left[:TOGETHER], left[TOGETHER:]
+                now, left = left[:several], left[several:]
                 say(f"{', '.join(change.name for change in now)} …")
                 results = measured([_candidate(change.name, base, [change]) for change in now])
                 found.rungs += [_rung(change, results[change.name], allow) for change in now]
@@ -166,7 +167,7 @@ def tuneup(
                 [found.together] = measured([_candidate("together", base, [rung.change for rung in found.kept])]).values()
         except EndsEarly as error:
             found.notes.append(f"No gain can be measured: {error}. Let it train for longer, or lower --steps.")
-    found.absent |= {} if only else BY_HAND
+    found.absent |= {} if only or tips else BY_HAND
     found.seconds = time.monotonic() - start
     return found
 
@@ -176,6 +177,7 @@ def _interrupted(found: Tuneup) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        found.interrupted = True
         found.notes.append("Interrupted: what stands here was known by then.")
 
 
@@ -188,6 +190,17 @@ def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate:
     return json.loads(
         json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], json.dumps(str(Path.cwd()))[1:-1])
     )
+
+
+def at_once(gpu_bytes: Sequence[int]) -> int:
+    """How many changes take turns at the same time: as many as the GPU has room for, next to the script itself, twice."""
+    if not gpu_bytes:
+        return TOGETHER
+    own, free = gpu_bytes
+    if free < 3 * own:
+        problem = f"a copy takes {own / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free on the GPU, and three take turns."
+        raise LabError(problem, "Give it a smaller batch or network, or end what else is on the GPU.")
+    return min(TOGETHER, free // own - 2)
 
 
 def _candidate(name: str, base: Candidate, several: Sequence[Tip]) -> Candidate:
@@ -225,7 +238,7 @@ def _seen(look: dict[str, Any]) -> list[str]:
     for wait in look["waits"]:
         if wait["a_step"] >= FEW_WAITS:
             place = f"{os.path.relpath(wait['file'])}:{wait['line']}"
-            often = f"{wait['by']} {number(wait['a_step'], 2)} times a step"
+            often = f"{wait['by'].strip('_')} {number(wait['a_step'], 2)} times a step"
             notes.append(f"{place}: {often}; on a GPU each waits for all kernels.")
     if look["biases"]:
         several = ", ".join(dict.fromkeys(look["biases"]))
@@ -243,9 +256,8 @@ def page(found: Tuneup) -> str:
     environment = Environment(
         loader=PackageLoader("hpml_lab.referee", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    gains = [rung.found.gain for rung in found.rungs if rung.found.gain] + [
-        found.together.gain for _ in range(1) if found.together and found.together.gain
-    ]
+    several = [*(rung.found for rung in found.rungs), found.together]
+    gains = [each.gain for each in several if each and each.gain]
     most = max([1.25, *(gain.high for gain in gains)])
     least = min([0.8, *(gain.low for gain in gains)])
 

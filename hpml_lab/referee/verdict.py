@@ -50,18 +50,21 @@ def compare_scripts(
     allow: str = "rounding",
     steps: int | None = None,
     folders: tuple[Path | None, Path | None] = (None, None),
+    isolate: bool = False,
 ) -> ScriptVerdict:
     """Run `python A…` and `python B…` in turns, A twice; LabError where A cannot be driven.
 
     allow    "bitwise", "rounding" or "precision": how far B's training may differ
     folders  in which they run: this one
+    isolate  let each copy run in a copy of it
     """
     require_turns()
     for words, folder in zip((a, b), folders, strict=True):
         if folder is None:
             check_script(words)
     names = " ".join(a), " ".join(b)
-    base, other = Candidate(names[0], a, where=folders[0]), Candidate("b", b, where=folders[1])
+    base = Candidate(names[0], a, where=folders[0], isolate=isolate)
+    other = Candidate("b", b, where=folders[1], isolate=isolate)
     with tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True) as name:
         yardstick = Yardstick(base, Path(name), DEADLINE_SECONDS)
         try:

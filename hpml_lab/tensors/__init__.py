@@ -5,9 +5,12 @@ Experiments, in the order of the notebook:
     cpu_vs_gpu      bandwidth, matrix products and a small CNN on both devices, and the roofline
     GpuGain, Images, Product, Copy, Roofline   rows of its tables
     peak_shares_of  its table of training per peak FLOP/s, of any run
+    dot_product     one dot product in seven ways under the roofline, and four ways to add up
+    Dot, Sum        rows of its tables
 Tools:
     shares_memory   whether two tensors lie in the same storage
     positions       the positions in its storage that a tensor reads
+    roofline        your own measured kernels under measured or given limits
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
         Copy as Copy,
         Roofline as Roofline,
     )
+    from hpml_lab.tensors.experiments.dot_product import dot_product as dot_product, Dot as Dot, Sum as Sum
+    from hpml_lab.core.timing.roofline import roofline as roofline
     from hpml_lab.tensors.lessons.memory import shares_memory as shares_memory, positions as positions
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

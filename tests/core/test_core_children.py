@@ -78,6 +78,7 @@ def test_without_posix_no_tracker_is_asked_for(monkeypatch):
     def absent():
         raise ModuleNotFoundError("No module named '_posixsubprocess'")
 
+    children.resource_tracker.ensure_running()  # this system's own spawn uses it, whatever is taken away below
     monkeypatch.delattr(os, "killpg")
     monkeypatch.delattr(signal, "pthread_sigmask")
     monkeypatch.setattr(children.resource_tracker, "ensure_running", absent)

@@ -46,7 +46,7 @@ def test_a_graph_that_was_counted_ends():
     before = live()
     with counting.saved_tensors() as saved:
         torch.ones(3, requires_grad=True).exp().softmax(0).sum()
-    assert len(saved) == 2 and live() == before
+    assert len(saved) == 2 and live() <= before  # what other tests left may end here, too
 
 
 def test_peak_bytes_is_what_was_in_use_at_once():

@@ -32,6 +32,8 @@ def run(*figures, claims=(), device="cpu", more=None):
         (run("old"), run("old", "new"), ["key figure “new”"]),
         (run("time of 1,024 rows"), run("time of 64 rows"), []),
         (run(claims=["All 4 ranks agree"]), run(claims=["All 2 ranks agree", "It gains"]), ["claim “It gains”"]),
+        (run(claims=["It gains: by one, and compiled"]), run(claims=["It gains: by one"]), []),
+        (run(claims=["It gains"]), run(claims=["It gains: by one"]), ["claim “It gains: by one”"]),
         (run(device="cuda:0"), run(claims=["A CPU gains"]), []),
         (run(device="cuda:0"), run(claims=["It gains"], device="cuda:1"), ["claim “It gains”"]),
         (run(), run(more=1.0), ["column “more, ms”"]),

@@ -11,10 +11,11 @@ from hpml_lab.core.timing.laps import Lap
 
 
 @needs_queue
-def test_another_program_on_the_core_is_seen(monkeypatch):
-    monkeypatch.setattr(quiet, "SECONDS", 0.1)
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_another_program_on_one_of_the_cores_is_seen(monkeypatch, most):
+    monkeypatch.setattr(quiet, "SECONDS", 0.3)
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
+    os.sched_setaffinity(0, sorted(cores)[:most])
     other = multiprocessing.get_context("fork").Process(target=spin, daemon=True)
     try:
         other.start()

@@ -93,11 +93,14 @@ def test_a_worker_that_ends_while_its_batch_is_fetched_is_named(error):
     assert alone.problem == "The data set raised EOFError: no more bytes at batch 0.", "its own, without workers"
 
 
+PATIENT = 8.0  # seconds, in which a worker that has started makes a batch on a machine that is busy elsewhere
+
+
 class SlowToArrive(KnownCost):
     """Takes seconds until a worker has it, as a new interpreter does that imports torch."""
 
     def __setstate__(self, state):
-        time.sleep(DEADLINE + 1.0)
+        time.sleep(PATIENT + 1.0)
         self.__dict__.update(state)
 
 
@@ -109,7 +112,7 @@ def begin(worker):
 def test_the_deadline_begins_when_the_workers_have_started():
     """Here they have a function of their own to begin with; all other tests have none."""
     loader = DataLoader(SlowToArrive(8), 4, num_workers=1, multiprocessing_context="spawn", worker_init_fn=begin)
-    with with_deadline(loader, DEADLINE) as batches:
+    with with_deadline(loader, PATIENT) as batches:
         assert len(list(batches)) == 2
     assert loader.worker_init_fn is begin
 

@@ -304,6 +304,21 @@ def test_a_batch_sampler_without_batches_is_refused(batches, text):
         tune(torch.utils.data.DataLoader(KnownCost(8), batch_sampler=batches))
 
 
+@pytest.mark.parametrize("own", ["sampler", "batch_sampler"])
+def test_a_result_says_that_the_loaders_own_order_was_not_used(own):
+    order = torch.utils.data.SubsetRandomSampler(range(16))
+    given = torch.utils.data.BatchSampler(order, 4, drop_last=False) if own == "batch_sampler" else order
+    tuned = tune(torch.utils.data.DataLoader(KnownCost(64), **{own: given}), max_workers=0)
+    assert f"the loader's own {own} ({type(given).__name__}) was not used" in str(tuned)
+    assert "not used" not in str(tune(torch.utils.data.DataLoader(KnownCost(64), 4, shuffle=True), max_workers=0))
+
+
+def test_a_data_set_without_whole_numbers_is_not_blamed_for_them():
+    named = {f"image {number}": torch.zeros(1) for number in range(16)}
+    with pytest.raises(LabError, match=r"ask for whole numbers, data\[0\] to data\[15\]"):
+        tune(named, 4, max_workers=0)
+
+
 def test_a_data_set_that_hangs_is_reported_within_the_deadline():
     start = time.monotonic()
     with pytest.raises(LabError, match=r"No batch came within 0.3 s at batch \d: the data set hangs"):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.nets.lessons.networks import ThreeLayerNet, XorNet, layer_table, parameter_count, shape_graph
+from hpml_lab.nets.lessons.networks import ThreeLayerNet, XorNet, layer_shapes, parameter_count, shape_graph
 
 
 def test_the_lectures_net_has_its_parameters_and_shapes():
@@ -35,9 +35,9 @@ def test_xor_net_is_two_sigmoid_layers_of_17_parameters():
     torch.testing.assert_close(tanh(x), torch.sigmoid(tanh.fc2(torch.tanh(tanh.fc1(x)))))
 
 
-def test_layer_table_gives_shapes_and_parameters_in_the_order_of_the_calls_and_leaves_no_hook():
+def test_layer_shapes_gives_shapes_and_parameters_in_the_order_of_the_calls_and_leaves_no_hook():
     net = ThreeLayerNet()
-    rows = layer_table(net, torch.randn(4, 256))
+    rows = layer_shapes(net, torch.randn(4, 256))
     assert [(row.name, row.output, row.parameters) for row in rows] == [
         ("fc1", "(4, 120)", 30_840),
         ("fc2", "(4, 84)", 10_164),
@@ -46,7 +46,7 @@ def test_layer_table_gives_shapes_and_parameters_in_the_order_of_the_calls_and_l
     assert sum(row.parameters for row in rows) == parameter_count(net)
     assert not any(layer._forward_hooks for layer in net.modules())
     with pytest.raises(RuntimeError):
-        layer_table(net, torch.randn(4, 99))
+        layer_shapes(net, torch.randn(4, 99))
     assert not any(layer._forward_hooks for layer in net.modules()), "also when the forward pass fails"
 
 

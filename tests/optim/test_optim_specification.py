@@ -18,7 +18,7 @@ from hpml_lab.optim.lamb import OF_ALL_GROUPS
 CLASSES = [name for name in ours.__all__ if isinstance(getattr(ours, name), type)]
 SHARED = [name for name in CLASSES if hasattr(torch.optim, name)]
 VALUES = {
-    "lr": [0.03, torch.tensor(0.03)],
+    "lr": [0.03, torch.tensor(0.03), torch.tensor(0.03, dtype=torch.float64)],
     "betas": [(0.8, 0.95)],
     "eps": [1e-3],
     "weight_decay": [0.1],
@@ -361,8 +361,10 @@ def test_each_value_of_the_table_changes_the_walk(name):
             assert not same(plain[seen], changed[seen]), (name, option)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", [name for name in CLASSES if "differentiable" in options_of(name)])
-def test_a_differentiable_walk_is_the_plain_one_with_each_option(name):
+def test_a_differentiable_walk_is_the_plain_one_with_each_option(name, dtype):
+    """Bit by bit; an option that is a tensor is multiplied, where the plain walk hands its number to a fused operation."""
     for option in options_of(name):
         for value in values_of(name, option):
             if option == "foreach":
@@ -370,18 +372,19 @@ def test_a_differentiable_walk_is_the_plain_one_with_each_option(name):
             base = {key: known for key, known in NEEDS.get(option, {}).items() if key in options_of(name)}
             ends = []
             for more in ({}, {"differentiable": True}):
-                params = [p.detach().double() for p in tensors(name)]
+                params = [p.detach().to(dtype) for p in tensors(name)]
                 if more:
                     params = [p.requires_grad_().clone() for p in params]
-                given = {option: value.double() if isinstance(value, torch.Tensor) else value}
+                given = {option: value.to(dtype) if isinstance(value, torch.Tensor) else value}
                 optimizer = getattr(ours, name)([{"params": params, **more}], **base, **given, **more)
                 for step in range(3):
                     for p in params:
                         p.grad = torch.sin(p.detach() + step)
                     optimizer.step()
                 ends.append([p.detach() for p in optimizer.param_groups[0]["params"]])
+            exact = {} if isinstance(value, torch.Tensor) else {"rtol": 0, "atol": 0}
             for plain, tracked in zip(*ends, strict=True):
-                torch.testing.assert_close(plain, tracked, rtol=1e-9, atol=1e-12, msg=f"{name}, {option}={value!r}")
+                torch.testing.assert_close(plain, tracked, **exact, msg=f"{name}, {option}={value!r}")
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -393,6 +396,16 @@ def test_a_step_reads_no_other_default(name):
     before = copies(params)
     walk(optimizer, params, 1, 2)
     assert not same(before, params)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_group_gets_no_option_by_being_saved(name):
+    optimizer = getattr(ours, name)([torch.zeros(3, 4, requires_grad=True)])
+    known = set(optimizer.param_groups[0])
+    for _ in range(2):
+        optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        for found in (optimizer, copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+            assert set(found.param_groups[0]) == known
 
 
 @pytest.mark.parametrize("name", CLASSES)

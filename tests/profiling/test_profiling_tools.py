@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from hpml_lab.core.experiment import Result
+from hpml_lab.core.system import c_code
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
@@ -376,7 +377,7 @@ def test_the_row_counts_faults_and_switches(sound, ran):
 
 def test_without_compiler_and_perf_the_row_still_counts(monkeypatch, sound):
     monkeypatch.setattr(perf, "find_tool", lambda name: None)
-    monkeypatch.setattr(c_program, "find_tool", lambda name: None)
+    monkeypatch.setattr(c_code, "find_tool", lambda name: None)
     result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.arrays["language"] == "Python"
@@ -462,7 +463,7 @@ def test_a_command_that_hangs_or_fails_is_ended_and_named():
 
 
 def test_both_languages_of_the_program_print_the_same_sum(tmp_path):
-    if c_program.compiler() is None:
+    if c_code.compiler() is None:
         pytest.skip("no C compiler here")
     native, _ = c_program.counted_program(tmp_path)
     for command in (native, [sys.executable, "-S", "-c", c_program.PYTHON_PROGRAM]):

@@ -42,6 +42,18 @@ def test_another_update_that_begins_with_the_same_loss_is_another_training():
     assert kind([x * (1 - 0.002 * t) for t, x in enumerate(BEFORE)]) == DIFFERENT
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_half_of_each_batch_is_another_training_though_its_losses_have_the_same_level(seed):
+    """Of 64 samples with a scatter of 0.6: their mean, and that of the first 32; and next to it the first in 8 bits."""
+    generator = random.Random(seed)
+    batches = [[level + generator.gauss(0, 0.6) for _ in range(64)] for level in BEFORE]
+    whole, half = ([sum(batch[:size]) / size for batch in batches] for size in (64, 32))
+    in_8_bits = [x * (1 + 2**-9 * generator.uniform(-1, 1)) for x in whole]
+    nudged = [[x * (1 + 1e-7) for x in whole]]
+    assert sameness(whole, half, whole, nudged).kind == DIFFERENT
+    assert sameness(whole, in_8_bits, whole, nudged).kind == PRECISION
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_another_training(bad):
     assert kind([*BEFORE[:5], *[bad] * (STEPS - 5)]) == DIFFERENT

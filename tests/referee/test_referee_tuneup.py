@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 
+import psutil
 import pytest
 
 from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.referee.tuneup import page, tuneup
+from hpml_lab.referee.copies import copy_of
+from hpml_lab.referee.tuneup import at_once, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
@@ -109,6 +112,43 @@ def test_a_script_that_cannot_be_driven_is_named_in_one_line(script, text, why, 
     assert why in raised.value.problem and raised.value.fix.startswith(ADVICE)
 
 
+@pytest.mark.parametrize("gpu_bytes, copies", [([], 4), ([10, 1000], 4), ([10, 59], 3), ([10, 30], 1)])
+def test_as_many_changes_take_turns_as_have_room_on_the_gpu(gpu_bytes, copies):
+    assert at_once(gpu_bytes) == copies
+
+
+def test_a_script_that_needs_half_of_the_gpu_is_told_so():
+    with pytest.raises(LabError, match=r"a copy takes 50.0 GB of the 99.0 GB that are free on the GPU, and three take turns"):
+        at_once([50_000_000_000, 99_000_000_000])
+
+
+EVALUATION = """
+seen = []
+
+
+def evaluate():
+    seen.append(1)
+    if len(seen) == 2:
+        [value.item() for value in x[:, 0, 0, 0]]
+"""
+
+
+def test_waits_of_each_step_are_counted_and_not_those_of_an_evaluation_in_the_first_ones(script, tmp_path, nothing_left):
+    loop = LOOP.replace("        optimizer.step()\n", "        optimizer.step()\n        evaluate()\n")
+    words = [script(HEAD + EVALUATION + loop)]
+    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+        often = {(wait["by"], wait["a_step"]) for wait in copy.looked()["waits"]}
+    assert often == {("item", 1)}, "that of the loss, which each step writes"
+
+
+def test_of_a_script_that_ends_early_the_turns_are_shorter(script, nothing_left):
+    short = LOOP.replace("range(10_000)", "range(8)")  # 32 steps, where 50 turns of 2 would take 150
+    found = tuneup([script(HEAD + short)], only=["gradients", "fused"], isolate=True)
+    none, fused = (rung.found for rung in found.rungs)
+    assert none.gain and none.same.kind == "bitwise" and fused.gain and fused.same.kind in ("bitwise", "rounding")
+    assert not any("No gain" in note for note in found.notes)
+
+
 def test_a_script_without_a_step_in_time_is_left(script, nothing_left):
     with pytest.raises(LabError, match="no step within 8 s"):
         tuneup([script("import time, torch\ntime.sleep(1000)")], deadline_seconds=8)
@@ -121,6 +161,22 @@ def test_the_referee_refuses_another_training_and_what_gains_nothing(script, cap
     assert main(["referee", "--steps", "2", "--json", "verdict.json", a, b]) == 1
     assert capsys.readouterr().out.startswith("not accepted\n  speed: ")
     assert json.loads((tmp_path / "verdict.json").read_text(encoding="utf-8"))["same"] == "not the same"
+
+
+def test_a_tool_that_is_killed_takes_its_copies_and_their_workers_along(script, tmp_path, nothing_left):
+    """With SIGKILL, nobody is left who could let go on what is stopped."""
+    name = script(
+        HEAD.replace("import torch\n", "import os, torch\n").replace("True)\n", "True, num_workers=1)\n", 1)
+        + LOOP.replace("        optimizer.zero", "        open(f'{os.getpid()}.copy', 'w').close()\n        optimizer.zero")
+    )
+    words = [sys.executable, "-m", "hpml_lab", "tuneup", "--only", "gradients", "--steps", "1000", name]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tool:
+        while len([*tmp_path.glob("*.copy")]) < 3:  # the first look is over, and others are at their turns
+            assert tool.poll() is None, "it ends before it is killed"
+            time.sleep(0.05)
+        family = psutil.Process(tool.pid)
+        assert len(family.children(recursive=True)) > len(family.children()), "workers are there as well"
+        tool.kill()
 
 
 def test_two_commits_are_compared_in_folders_of_their_own(script, tmp_path, capsys, nothing_left):

@@ -44,7 +44,9 @@ def judge_perceptron_gradient(answer: Callable) -> None:
     X = torch.tensor([[1.0, 2.0], [-0.5, 1.5], [2.0, -1.0], [0.5, 0.3], [-1.0, -2.0]])
     w, y = torch.tensor([0.4, -0.7]), torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0])
     wide = torch.tensor([0.1, 0.2, -0.3]), torch.tensor([[1.0, -1.0, 2.0], [0.5, 2.0, 1.0]]), torch.tensor([0.0, 1.0])
-    RUBRIC.expect(answer, {"5 samples with 2 inputs": (w, X, y), "2 samples with 3 inputs": wide}, tolerance=1e-5)
+    narrow = torch.tensor([0.6]), X[:, :1].clone(), y
+    cases = {"5 samples with 2 inputs": (w, X, y), "2 samples with 3 inputs": wide, "5 samples with 1 input": narrow}
+    RUBRIC.expect(answer, cases, tolerance=1e-5)
     for z, label in ((400.0, 0.0), (-400.0, 1.0), (400.0, 1.0), (-400.0, 0.0), (12.0, 0.0), (-12.0, 1.0), (-12.0, 0.0)):
         given = torch.tensor([z, 0.0]), torch.tensor([[1.0, 0.5]]), torch.tensor([label])
         case = f"one sample with z = {z:g} and label {label:g}"

@@ -148,9 +148,10 @@ def _case(rows: list[tuple], apart: float) -> tuple[Array, Array, float]:
     return given[:, :3].copy(), given[:, 3].copy(), apart
 
 
-def _random(seed: int, count: int, apart: float) -> tuple[Array, Array, float]:
+def _random(seed: int, count: int, apart: float, of_a_score: int = 1) -> tuple[Array, Array, float]:
+    """Candidates at random places; so many have each score."""
     draw = np.random.default_rng(seed)
-    return draw.uniform(-40, 40, (count, 3)), draw.permutation(count) / count, apart
+    return draw.uniform(-40, 40, (count, 3)), draw.permutation(count) // of_a_score / count, apart
 
 
 CASES = {
@@ -170,6 +171,9 @@ CASES = {
     "one candidate": _case([(1, 2, 3, 0.3)], 5.0),
     "40 candidates": _random(0, 40, 20.0),
     "60 candidates": _random(1, 60, 15.0),
+    "60 candidates with three scores": _random(2, 60, 12.0, of_a_score=20),
+    # |a|² + |b|² − 2ab is a small difference of large numbers here.
+    "far from the origin": _case([(1e4, 1e4, 1e4, 0.9), (1e4, 1e4, 10_002, 0.8), (1e4, 1e4, 10_005, 0.7)], 2.5),
 }
 
 

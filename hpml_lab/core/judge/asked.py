@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
@@ -17,6 +18,7 @@ from hpml_lab.core.judge.declared import difference_in_kind, is_new, share_memor
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
+OVERWRITTEN = "Two calls return results in the same memory: the second overwrites what the first returned."
 LARGE = 1_000_000  # numbers: what is larger is not copied before a call
 
 current: ContextVar["Asked | None"] = ContextVar("current", default=None)  # of the check that runs
@@ -30,6 +32,7 @@ class Asked:
     kind     the mistake of the first result that is not of the declared kind, whatever the judge made of it
     later    what is asked when the judge has found nothing: what is right in its cases is tried on others
     shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
+    overwritten  the sentence of `shared` where a later call was seen to change what an earlier one had returned
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
     seed     of the properties that this check alone has, which no answer can know
     """
@@ -37,8 +40,8 @@ class Asked:
     def __init__(self, takes: tuple[str, ...], returns: Any, changes: tuple[str, ...]) -> None:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
-        self.count, self.changed, self.shared = 0, "", ""
-        self.seed = random.SystemRandom().getrandbits(32)
+        self.count, self.changed, self.shared, self.overwritten = 0, "", "", ""
+        self.seed = hidden_seed()
         self.kind: Mistake | None = None
         self.later: list[Callable[[], None]] = []
         self.results: deque[Any] = deque(maxlen=3)  # of the last calls
@@ -53,7 +56,10 @@ class Asked:
             watched = _len_torch_function_stack() or _len_torch_dispatch_stack()
             before = arguments if watched else tuple(map(copied, arguments))
             self.given = before if not options else (*before, *options.values())
+            kept = [] if watched else self._results_apart_from(arguments)
             result = answer(*arguments, **options)
+            if any(not same(one, was) for one, was in kept):
+                self.shared = self.overwritten = OVERWRITTEN
             if result is None and self.returns is not None and not _may_be_none(self.returns):
                 self._raise("returns-nothing", "Your function returns None: is a `return` missing?")
             named = dict(zip(self.takes, arguments, strict=False)) | options
@@ -67,7 +73,7 @@ class Asked:
             if is_new(self.returns):
                 own, earlier = tensors_in([result]), tensors_in(list(self.results))
                 if any(share_memory(one, other) for one in own for other in earlier):
-                    self.shared = "Two calls return results in the same memory: the second overwrites what the first returned."
+                    self.shared = OVERWRITTEN
             if not any(result is argument for argument in arguments):
                 self.results.append(result)
             if not (watched or self.changed):
@@ -76,12 +82,26 @@ class Asked:
 
         return asked
 
+    def _results_apart_from(self, arguments: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+        """What the last calls returned, and copies of it, without what lies in memory that this call was given."""
+        given = tensors_in(list(arguments))
+        return [
+            (one, copied(one))
+            for one in tensors_in(list(self.results))
+            if _is_dense(one) and not any(share_memory(one, other) for other in given)
+        ]
+
     def _raise(self, name: str, hint: str) -> None:
         self.kind = self.kind or Mistake(name, hint, self.given)
         raise self.kind
 
     def _changed(self, name: str, before: Any, now: Any) -> str:
         return "" if name in self.changes or before is now or same(now, before) else name
+
+
+def _is_dense(value: torch.Tensor | np.ndarray) -> bool:
+    """True for numbers that lie one beside the other, so that they can be compared."""
+    return value.layout == torch.strided if isinstance(value, torch.Tensor) else value.dtype.kind in "biuf"
 
 
 def _may_be_none(returns: Any) -> bool:
@@ -112,6 +132,10 @@ def names_taken() -> tuple[str, ...]:
     """The names of the arguments in the running check's exercise."""
     asked = current.get()
     return () if asked is None else asked.takes
+
+
+def hidden_seed() -> int:
+    return random.SystemRandom().getrandbits(32)
 
 
 def drawn() -> random.Random:

@@ -197,6 +197,8 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
         try:
             judge(_asked(found, asked, answer))
         except Exception as error:
+            if asked.overwritten and getattr(error, "name", "") in SHOWN_BY_A_CALL:
+                raise Mistake("not-new", asked.overwritten, asked.given) from None
             if names := memory.spoils(judge, error):
                 raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
             raise

@@ -35,6 +35,7 @@ Rule = Callable[..., None]
 STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
 SHAPES = ((3,), (2, 3), (1,), (3,))
 _SIZES = [math.prod(shape) for shape in SHAPES]
+GROWING = [1e-3] * 50 + [1.0] * 6  # sizes of gradients: where a calm ends, a step may be longer than the rate
 COUPLING = 0.1  # of a gradient to all points of the step, so that a point taken too early or too late shows
 EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the rounding of float32
 
@@ -55,6 +56,7 @@ def _random_gradients(shapes: tuple, seed: int, steps: int) -> list[Tensors]:
     gradients[0][0][0] = 0.0  # a gradient that starts at zero, as for a feature that has not been seen yet
     for t in (7, 20, 21):  # and some that are zero later, when there is a past
         gradients[t % steps][0][1:] = 0.0
+    gradients[12 % steps][-1].zero_()  # of a whole parameter, which moves on by its past alone
     return gradients
 
 
@@ -199,8 +201,7 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
     for name, rule, hint in catalogue:
         if _follows(track, run(rule), EQUAL):
             raise Mistake(name, hint)
-    low_precision = (torch.float32, torch.float16, torch.bfloat16)
-    small = any(tensor.dtype in low_precision for tensor in _tensors_in(own_run.state))
+    small = any(tensor.is_floating_point() and tensor.itemsize < 8 for tensor in _tensors_in(own_run.state))
     if same(track, goal, ROUNDED) and (small or same(track, goal, 3e-7)):
         raise Mistake(
             "float32-state-under-float64",
@@ -231,13 +232,14 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
 def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
     """Raise a Mistake if a rule that is right otherwise limits gradients that are large, or denominators that are small."""
     hyper, start = {**hyper, **({"eps": 1e-10} if "eps" in hyper else {})}, [torch.zeros(shape).double() for shape in SHAPES]
-    for size in (1e-7, 1e5):
-        grads = [[g * size for g in step] for step in _random_gradients(SHAPES, 3, 8)]
-        own, goal = (torch.stack(list(_Run(rule, start, grads, hyper, look_ahead).steps(8))) for rule in (answer, right))
+    runs = {f"around {size:g}": [[g * size for g in step] for step in _random_gradients(SHAPES, 3, 8)] for size in (1e-7, 1e5)}
+    runs["that grow after 50 steps"] = [[torch.full(shape, size).double() for shape in SHAPES] for size in GROWING]
+    for words, grads in runs.items():
+        own, goal = (torch.stack([*_Run(rule, start, grads, hyper, look_ahead).steps(len(grads))]) for rule in (answer, right))
         if not same(own, goal, ROUNDED):
             raise Mistake(
                 "limits-the-size",
-                f"Right for gradients around 1, but not for gradients around {size:g}{' and ε = 1e-10' * ('eps' in hyper)}: "
+                f"Right for gradients around 1, but not for gradients {words}{' and ε = 1e-10' * ('eps' in hyper)}: "
                 "does your rule clip something, or keep a denominator from getting small by more than the formula says?",
             )
 
@@ -317,8 +319,8 @@ def _judge_kept_gradients(run: _Run, count: int, alone: torch.Tensor) -> None:
         if not same(run.flat()[:3], alone[t], EQUAL):
             raise Mistake(
                 "gradient-kept-by-reference",
-                "If the next gradient is written into the same tensor, your steps change: `state` holds the gradient's "
-                "tensor itself. Keep a copy (g.clone()) or start from zeros.",
+                "If the next gradient is written into the same tensor, your steps change: `state` holds the gradient's tensor "
+                "itself, or finds its entry by it. Keep a copy (g.clone()) or start from zeros, and find it by the parameter.",
             )
 
 
@@ -342,9 +344,7 @@ def _first_difference(track: torch.Tensor, goal: torch.Tensor) -> str:
     index = int(wrong[t].nonzero()[0])
     values = f"is {track[t, index]:.6g} where it should be {goal[t, index]:.6g}"
     if t == 0:
-        return (
-            f"Already after the first step a parameter {values}. Work that step out by hand: the state is still at its start."
-        )
+        return f"Already after the first step a parameter {values}. Work it out by hand: the state is still at its start."
     if t == RATE_CHANGE:
         return f"Right for {t} steps, until the learning rate was quartered: then a parameter {values}. Where does lr enter?"
     return f"Right for {t} step{'s' * (t > 1)}; after step {t + 1} a parameter {values}. What does the rule remember by then?"

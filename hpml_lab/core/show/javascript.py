@@ -24,6 +24,7 @@ _FUNCTIONS |= {
     "cos": "Math.cos",
     "sin": "Math.sin",
     "math.cos": "Math.cos",
+    "math.sin": "Math.sin",
     "times32": "times32",
     "ratio": "ratio",
     "above": "above",

@@ -166,16 +166,18 @@ def saved_tensors(excluded: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, i
     """Collect what autograd keeps for the backward pass within a `with` block: {storage: bytes}, each storage once.
 
     excluded  tensors that exist anyway, such as parameters and inputs, and are not counted
+
+    A storage is known by itself, not by its address: on the device meta all have the address 0.
     """
-    known = {tensor.untyped_storage().data_ptr() for tensor in excluded}
+    known = {tensor.untyped_storage()._cdata for tensor in excluded}
     saved: dict[int, int] = {}
-    # Kept alive, so that no later tensor gets the address of a tensor that was counted.
+    # Kept alive, so that no later storage takes the place of one that was counted.
     held = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in known:
-            saved[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in known:
+            saved[storage._cdata] = storage.nbytes()
             held.append(tensor.detach())
         return tensor.detach()  # an operator that keeps its own result would hold itself by it, and its graph would never end
 

@@ -6,6 +6,7 @@ import torch
 
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import value_or_error
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric, item
 from hpml_lab.core.judge.same import same, shown
@@ -172,7 +173,7 @@ def _cases() -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
 
 _CASES = _cases()
 _FAR = (
-    torch.tensor([50, 30]),
+    torch.tensor([3, 4]),  # whose shares no binary fraction is
     torch.tensor([[1e9], [1e9 + 2]], dtype=torch.float64),
     torch.tensor([[1.0], [2.0]], dtype=torch.float64),
 )
@@ -195,6 +196,10 @@ def judge_variance_over_ranks(answer: Callable) -> None:
         return
     if same(far, right(*(part.float().to(part.dtype) for part in _FAR)), 1e-3):
         hint = "Right where the means are near zero. float32 keeps 7 digits, so 1,000,000,002 is 10⁹ there: stay in float64."
+        raise Mistake("single-precision", hint)
+    counts, *rest = (part.clone() for part in _FAR)
+    if same(value_or_error(answer, (counts.double(), *rest)), right(*_FAR), 1e-3):
+        hint = "Right where the means are near zero. One count over their sum is float32 in torch: count in float64 first."
         raise Mistake("single-precision", hint)
     raise Mistake(
         "cancels",

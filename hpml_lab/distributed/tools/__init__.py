@@ -1,1 +1,1 @@
-"""The training of a transformer on thousands of GPUs, by the alpha-beta model."""
+"""For trainings of one's own: the parts of a step on several ranks, and the alpha-beta model up to thousands of GPUs."""

@@ -1,9 +1,13 @@
 """block-sampler: blocks of neighbors in random order, shuffled within, each index once an epoch."""
 
 import itertools
+import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.judge.exercises import exercise
@@ -13,7 +17,8 @@ from hpml_lab.loading.lessons.sampling import Indices
 
 BLOCK_CASES = ((24, 4), (23, 5), (24, 6))  # the second has a smaller last block, the third the first one's size
 EDGES = ((3, 5), (6, 1), (1, 1), (11, 5), (9, 20))
-EPOCHS = 30  # enough that what is never different is not a matter of chance
+EPOCHS = 120  # enough that what is never different is not a matter of chance
+UNEVEN = 130.0  # χ² of up to 6 × 6 places: by chance once in 10¹⁵ checks
 
 
 @exercise("block-sampler", notebook="08_loading", takes="size, block", returns=Iterable)
@@ -53,6 +58,25 @@ def judge_block_sampler(answer: Callable) -> None:
         if size > 5 and all(_drawn(sampler, size, block, epoch) == list(range(size)) for epoch in (2, 3)):
             raise Mistake("edge-in-order", f"For {case} two epochs are in order: shuffle a single block, too.")
         _has_length(sampler, size, block, case)
+    _leaves_generators(answer)
+
+
+def _leaves_generators(answer: Callable) -> None:
+    """An epoch draws from Python's, NumPy's or torch's generator, or from one of its own; it seeds none for everybody."""
+    after = []
+    for seed in (1, 2):
+        seed_everything(seed)
+        sampler = answer(24, 4)
+        for epoch in (1, 2):
+            _drawn(sampler, 24, 4, epoch)
+        after.append({"random": random.random(), "np.random": np.random.random(), "torch": torch.rand(1).item()})
+    for name, number in after[0].items():
+        if number == after[1][name]:
+            raise Mistake(
+                "seeds-for-everybody",
+                f"After an epoch {name} draws the same as in any other run: you have seeded the generator that everything else"
+                " draws from, dropout for example. Draw from it, or make one of your own: torch.Generator().",
+            )
 
 
 def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
@@ -138,6 +162,20 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
     for what, seen in (("The blocks", set(map(tuple, orders))), ("Within a block, the indices", set(full))):
         if len(seen) <= 2 * len(next(iter(seen))):  # no more than by turning it and reading it backwards
             raise Mistake("few-orders", f"{what} come in only {len(seen)} orders: any order should be possible.")
+    for what, drawn in (("block {}", orders), ("index {} of a block", list(map(list, full)))):
+        _in_any_place(what, drawn, case)
+
+
+def _in_any_place(what: str, orders: list[list[int]], case: str) -> None:
+    """Each of what is ordered is as often in one place as in another, within what chance does."""
+    count = len(orders[0])
+    places = Counter((item, place) for order in orders for place, item in enumerate(order))
+    expected = len(orders) / count
+    seen = {pair: places[pair] for pair in itertools.product(range(count), repeat=2)}
+    if sum((found - expected) ** 2 for found in seen.values()) / expected > UNEVEN:
+        (item, place), found = max(seen.items(), key=lambda pair: abs(pair[1] - expected))
+        often = f"in {len(orders)} orders {what.format(item)} is number {place + 1} {found} times, not about {expected:.0f}"
+        raise Mistake("not-any-order", f"For {case}, {often}: all orders should be equally likely, as of torch.randperm.")
 
 
 def _torn(runs: list[tuple[int, list[int]]], block: int, case: str) -> Mistake:

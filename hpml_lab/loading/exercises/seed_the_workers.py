@@ -18,6 +18,7 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.loading.lessons.sampling import BIG, Draws
 
+MANY = 100  # epochs, of which no two workers draw the same
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 
 
@@ -26,7 +27,7 @@ def judge_seed_the_workers(answer: Callable) -> None:
     """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
     first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
     alike = first + 2**16 * 5**6  # the same last six digits and the same last two bytes, but not the same 32 bits
-    bases = (first, 2**62 + drawn().getrandbits(61), alike)
+    bases = (first, _unlike(first), alike)
     kept = _kept(answer)
     with _jumping_clocks():
         seen = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
@@ -67,8 +68,8 @@ def judge_seed_the_workers(answer: Callable) -> None:
     if any(draws[0, worker] == draws[2, worker] for worker in range(3)):
         raise Mistake(
             "too-few-seeds",
-            "% leaves only a few seeds: two epochs whose seeds agree in their last digits then draw the same numbers. "
-            "default_rng takes whole ones, and np.random.seed 32 bits of them.",
+            "Only some digits or bits of the seed count in yours: two epochs whose seeds agree in them draw the same numbers. "
+            "default_rng takes whole seeds, and np.random.seed 32 bits of them.",
         )
     if len({tuple(numbers) for numbers in draws.values()}) < len(draws):
         raise Mistake(
@@ -76,6 +77,26 @@ def judge_seed_the_workers(answer: Callable) -> None:
             "Two workers of different epochs have the same seed. || How do epoch and worker combine, so that no two are "
             "the same?",
         )
+    draw = drawn()
+    streams = {tuple(_worker(answer, draw.getrandbits(62), worker)[1]) for _ in range(MANY) for worker in range(3)}
+    if len(streams) < 3 * MANY:
+        raise Mistake(
+            "too-few-seeds",
+            f"In {MANY} epochs the {3 * MANY} workers draw only {len(streams)} different sequences: how many seeds can yours"
+            " be? default_rng takes whole ones.",
+        )
+
+
+def _unlike(first: int) -> int:
+    """A base seed, drawn for this check, with another remainder than `first` by each number up to 1000.
+
+    What takes a remainder of the seed is then not taken for what ignores it.
+    """
+    draw = drawn()
+    while True:
+        base = 2**62 + draw.getrandbits(61)
+        if all((base - first) % divisor for divisor in range(2, 1001)):
+            return base
 
 
 def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:

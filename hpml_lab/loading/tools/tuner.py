@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.experiment.render import table_html, table_text
@@ -53,6 +53,7 @@ class Tuned:
 
     trials   in the order in which they ran, with those that did not fit; the first is the default, without workers
     reason   why it stopped
+    not_used  what the loader that was tuned has of its own and the trials had not, in words; empty if nothing
     """
 
     options: dict[str, Any]
@@ -61,6 +62,7 @@ class Tuned:
     batches: int
     epochs: int
     batch_size: int = 1
+    not_used: str = ""
 
     @property
     def best(self) -> LoaderTrial:
@@ -91,8 +93,8 @@ class Tuned:
 
     @property
     def effect(self) -> str:
-        """What the chosen setting changes besides the time, in words; empty if nothing."""
-        return PERSISTENT_EFFECT if self.options.get("persistent_workers") else ""
+        """What the chosen setting changes besides the time, and what the trials left out, in words; empty if nothing."""
+        return " ".join(filter(None, [PERSISTENT_EFFECT * bool(self.options.get("persistent_workers")), self.not_used]))
 
     @property
     def gain(self) -> str:
@@ -163,6 +165,7 @@ def tune(
         if not isinstance(value, Real) or isinstance(value, bool) or not value >= 0 or endless:
             raise LabError(f"{name}={value!r} is not valid.", "Give seconds, 0 or more.")
     deadline_seconds = require_seconds("deadline_seconds", deadline_seconds)
+    own = _own_order(data) if isinstance(data, DataLoader) else ""
     if isinstance(data, DataLoader):
         data, batch_size, given = _taken_apart(data, batch_size, given)
     if not is_data(data):
@@ -191,14 +194,32 @@ def tune(
     consume = step or (lambda _: sleep_until(CLOCK() + step_seconds))
     run = Trials(data, batch_size, consume, deadline_seconds, given, CLOCK() + budget_seconds)
     search = Search(run, batches, epochs, limit)
-    with restored(trained_by(step) if restore is None else restore):
-        trials = list(progress(search.trials(), "tune: trials"))
-    return Tuned(search.best[-1].options, trials, search.reason, search.batches, epochs, batch_size)
+    try:
+        with restored(trained_by(step) if restore is None else restore):
+            trials = list(progress(search.trials(), "tune: trials"))
+    except LabError as error:
+        if isinstance(error.__cause__, KeyError) and isinstance(error.__cause__.args[0], int):
+            asked = f"The trials ask for whole numbers, data[0] to data[{length - 1}]. {own}".strip()
+            raise LabError(f"{error.problem} {asked}", "Tune a view of the data set that has them.") from error.__cause__
+        raise
+    not_used = f"{own} Give it to the loader beside these options." if own else ""
+    return Tuned(search.best[-1].options, trials, search.reason, search.batches, epochs, batch_size, not_used)
 
 
 def is_data(value: Any) -> bool:
     """Whether a value can be tuned: a data set, a loader or a list of samples, but no text."""
     return not isinstance(value, str | bytes) and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))
+
+
+def _own_order(loader: DataLoader) -> str:
+    """A sentence about a sampler of the reader's own, whose order and choice no trial has; "" where there is none."""
+    if loader.batch_size is None:
+        name, given = "batch_sampler", loader.batch_sampler
+    else:
+        name, given = "sampler", loader.sampler
+    if given is None or isinstance(given, RandomSampler | SequentialSampler):
+        return ""
+    return f"The trials drew batches at random: the loader's own {name} ({type(given).__name__}) was not used."
 
 
 def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, Any]) -> tuple[Any, int, dict[str, Any]]:

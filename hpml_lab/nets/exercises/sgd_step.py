@@ -108,3 +108,8 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             "keeps-the-gradient",
             "The step is right, but the gradient is still there. || The next backward adds to it: clear it after the step.",
         )
+    for parameter, slope in zip(parameters, slopes, strict=True):
+        (parameter * slope).sum().backward()
+    answer(list(parameters), lr)
+    for p, old, g in triples:
+        expect(p, old - 2 * lr * g, case=f"a second step on the same tensors, with the gradient {g.tolist()} again,")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -19,6 +20,7 @@ CASES = {  # steps, the optimizer's options, the size of the inputs: above 1 the
     "3 steps with momentum": (3, {"lr": 0.05, "momentum": 0.8}, 1.0),
     "4 steps that are too long": (4, {"lr": 10.0}, 1.0),
     "3 steps with inputs up to 100": (3, {"lr": 0.001}, 100.0),
+    "40 steps with labels that are all 1": (40, {"lr": 1.0}, 1.0),  # its loss falls to a tenth
 }
 DRAWN = "a training that was drawn for this check"
 
@@ -53,7 +55,8 @@ class _Trained:
                 parameter.copy_(value[0])
         optimizer = torch.optim.SGD(net.parameters(), **options)
         self.steps = Steps(net, optimizer)
-        self.losses = train(net, optimizer, size * INPUTS, TARGETS.clone(), steps)
+        labels = torch.ones_like(TARGETS) if "all 1" in words else TARGETS.clone()
+        self.losses = train(net, optimizer, size * INPUTS, labels, steps)
         self.path = [*self.steps.gradients, self.steps.end]
 
 
@@ -95,8 +98,9 @@ def judge_training_loop(answer: Callable) -> None:
     if any(getattr(loss, "requires_grad", False) for loss in losses):
         hint = "Each tensor in your list keeps its graph in memory. || A list of numbers does not: take each loss's number."
         raise Mistake("keeps-graphs", hint)
-    if any(isinstance(loss, torch.Tensor) for loss in losses):
-        raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors. || Plain numbers are asked for.")
+    if any(isinstance(loss, torch.Tensor | np.ndarray) for loss in losses):
+        hint = "The losses are right, but they are tensors or arrays. || Plain numbers are asked for."
+        raise Mistake("tensors-in-the-list", hint)
     got, wanted = _Trained(answer, DRAWN), _Trained(right, DRAWN)
     alike = zip(got.path, wanted.path, strict=False)  # by their norms: single elements may cancel almost
     if len(got.path) != len(wanted.path) or any((a - b).norm() > 1e-4 * b.norm() for a, b in alike):

@@ -18,7 +18,7 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import draw_graph
 from hpml_lab.core.system.attempt import attempt
-from hpml_lab.nets.lessons.networks import Layer, ThreeLayerNet, layer_table, parameter_count, shape_graph
+from hpml_lab.nets.lessons.networks import Layer, ThreeLayerNet, layer_shapes, parameter_count, shape_graph
 
 NOTEBOOK = "03_nets"
 QUICK = dict(samples=64, steps=300, lr=0.05)
@@ -101,7 +101,7 @@ def three_layer_net(params: Params) -> Result:
     """Three fully connected layers, and a loss that broadcasts."""
     device = params.device.torch
     net, batch = ThreeLayerNet().to(device), torch.randn(4, 256).to(device)
-    layers = layer_table(net, batch)
+    layers = layer_shapes(net, batch)
     total = parameter_count(net)
     whole_net = Layer("whole net", type(net).__name__, layers[0].input, layers[-1].output, total)
     cases: list[LossCase] = []

@@ -61,7 +61,7 @@ class Layer(Row):
     parameters: int = column("parameters")
 
 
-def layer_table(net: nn.Module, x: torch.Tensor) -> list[Layer]:
+def layer_shapes(net: nn.Module, x: torch.Tensor) -> list[Layer]:
     """One row for each layer without children, in the order in which `net(x)` calls them."""
     rows: list[Layer] = []
 

@@ -236,7 +236,10 @@ class Optimizer(torch.optim.Optimizer):
     def __setstate__(self, state: State) -> None:
         if getattr(self, "_loaded", {}):
             self._check_loaded(state)
+        known = "differentiable" in (state.get("defaults") or self.defaults)
         super().__setstate__(state)
+        if not known:  # torch gives each optimizer this default, and a group must not get it as an option
+            self.defaults.pop("differentiable", None)
         for group in self.param_groups:  # a group saved by an older version
             for name, value in self.defaults.items():
                 group.setdefault(name, value)

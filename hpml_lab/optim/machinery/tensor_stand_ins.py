@@ -69,7 +69,9 @@ class Tracked:
         return call
 
     def add_(self, other: Any, alpha: Any = 1) -> "Tracked":
-        self.tensor = self.tensor + alpha * getattr(other, "tensor", other)
+        other = getattr(other, "tensor", other)
+        plain = not isinstance(alpha, Tensor)  # torch rounds such a sum once, on some processors
+        self.tensor = torch.add(self.tensor, other, alpha=alpha) if plain else self.tensor + alpha * other
         return self
 
     def add(self, other: Any, alpha: Any = 1) -> "Tracked":
@@ -80,14 +82,20 @@ class Tracked:
         return self
 
     def addcmul_(self, a: "Tracked", b: "Tracked", value: Any = 1) -> "Tracked":
-        self.tensor = self.tensor + value * a.tensor * b.tensor
+        if isinstance(value, Tensor):
+            self.tensor = self.tensor + value * a.tensor * b.tensor
+        else:
+            self.tensor = torch.addcmul(self.tensor, a.tensor, b.tensor, value=value)
         return self
 
     def addcmul(self, a: "Tracked", b: "Tracked", value: Any = 1) -> "Tracked":
         return Tracked(self.tensor).addcmul_(a, b, value)
 
     def addcdiv_(self, a: "Tracked", b: "Tracked", value: Any = 1) -> "Tracked":
-        self.tensor = self.tensor + value * a.tensor / b.tensor
+        if isinstance(value, Tensor):
+            self.tensor = self.tensor + value * a.tensor / b.tensor
+        else:
+            self.tensor = torch.addcdiv(self.tensor, a.tensor, b.tensor, value=value)
         return self
 
 

@@ -49,6 +49,11 @@ class ProcessUsage(Row):
     voluntary_switches: int = column("voluntary switches")
     involuntary_switches: int = column("involuntary switches")
 
+    @property
+    def processor_seconds(self) -> float:
+        """The sum of both: Linux counts it exactly, and divides a short time into user and system by where a tick found it."""
+        return self.user_seconds + self.system_seconds
+
 
 @dataclass
 class PerfCounter(Row):

@@ -104,6 +104,11 @@ def judge_equalized(answer: Callable) -> None:
         "two convolutions of 1 × 1 and 2 × 2": _case(3, 2, (3, 1, 1), (2, 2, 2, 2)),
         "ranges that are equal already": (torch.eye(2), torch.ones(2), torch.tensor([[-1.0, 1.0]])),
         "one channel": _case(4, 1, (2,), (3, 1)),
+        "one channel's ranges 0.001 and 10 000 000": (
+            torch.tensor([[1e-3, -5e-4], [1.0, 2.0]]),
+            torch.tensor([0.5, 1.0]),
+            torch.tensor([[1e7, 0.5], [-2e6, 1.0]]),
+        ),
         "small weights": tuple(1e-4 * part for part in _case(6, 3, (3,), (2, 3))),
         "a channel that nothing writes, and one that nothing reads": _dead(_case(5, 5, (3,), (2, 5)), 1, 3),
     }

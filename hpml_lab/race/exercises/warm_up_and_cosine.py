@@ -69,5 +69,5 @@ whole answer
 
 @exercise("warm-up-and-cosine", notebook="06_race", takes="t, T, peak", returns=float)
 def judge_warm_up_and_cosine(answer: Callable[[int, int, float], float]) -> None:
-    cases = [(t, T, peak) for T, peak in ((100, 0.1), (57, 3.0)) for t in range(T)]
+    cases = [(t, T, peak) for T, peak in ((100, 0.1), (57, 3.0), (10, 0.5)) for t in range(T)]
     RUBRIC.expect(answer, {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for t, T, peak in cases})

@@ -80,6 +80,9 @@ def _after_launcher(words: list[str]) -> list[str]:
 
 
 def _judge_script(line: argparse.Namespace) -> None:
+    if line.module or line.no_python:
+        option, what = ("-m", "a module, whose name has no .py") if line.module else ("--no-python", "a program of its own")
+        raise Mistake("other-script", f"Behind {option} torchrun expects {what}; {SCRIPT} is a script of Python's.")
     if PurePosixPath(line.training_script).name != SCRIPT:
         raise Mistake("other-script", f"The script is {line.training_script!r} here, and should be {SCRIPT}.")
     late = [word for word in line.training_script_args if word.startswith(("--n", "--rdzv", "--master", "--standalone"))]

@@ -23,12 +23,20 @@ import hashlib
 import io
 import os
 import pickle
+import random
 import re
+import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from fractions import Fraction
 from numbers import Integral
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import torch
@@ -168,27 +176,56 @@ def _unreadable(value: Any, place: str, around: tuple[Any, ...] = ()) -> tuple[s
     return place, value
 
 
+# (What a value is, how to write it in a form that a snapshot holds.) Of an array the first form that is tried with success.
+_FORMS: tuple[tuple[Any, str], ...] = (
+    (np.ma.MaskedArray, "torch.from_numpy({0}.data) and torch.from_numpy({0}.mask)"),
+    (np.ndarray, "torch.from_numpy({0})"),
+    (np.ndarray, "torch.from_numpy({0}.copy())"),  # negative strides
+    (np.ndarray, 'torch.from_numpy({0}.astype({0}.dtype.newbyteorder("=")))'),
+    (np.ndarray, "{0}.tolist()"),
+    (np.ndarray, "{0}.astype(str).tolist()"),  # dates, and more digits than Python's numbers have
+    (np.bool_, "bool({0})"),
+    (np.integer, "int({0})"),
+    (np.longdouble | np.clongdouble, "str({0})"),
+    (np.floating, "float({0})"),
+    (np.complexfloating, "complex({0})"),
+    (np.bytes_ | np.void, "bytes({0})"),
+    (np.generic | np.dtype | PurePath | Decimal | Fraction | UUID, "str({0})"),
+    (np.random.Generator, "{0}.bit_generator.state"),
+    (np.random.BitGenerator, "{0}.state"),
+    (np.random.RandomState, "{0}.get_state()"),
+    (random.Random, "{0}.getstate()"),
+    (torch.Generator, "{0}.get_state()"),
+    (date | time, "{0}.isoformat()"),
+    (timedelta, "{0}.total_seconds()"),
+    (Enum, "{0}.name"),
+    (dict, "dict({0})"),
+    (list | deque | range, "list({0})"),
+    (tuple, "tuple({0})"),
+    (set, "set({0})"),
+    (frozenset, "tuple({0})"),
+)
+
+
 def _instead(value: Any, place: str) -> str:
     """What to save in place of a value that a snapshot cannot hold."""
-    match value:
-        case np.ndarray():
-            save = f"torch.from_numpy({place})" if value.dtype.kind in "biufc" else f"{place}.tolist()"
-        case np.generic():
-            kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-            save = f"{kinds.get(value.dtype.kind, str).__name__}({place})"
-        case np.random.Generator():
-            save = f"{place}.bit_generator.state"
-        case torch.Generator():
-            save = f"{place}.get_state()"
-        case Path():
-            save = f"str({place})"
-        case dict() | list() | tuple() | set():
-            save = f"{next(kind for kind in (dict, list, tuple, set) if isinstance(value, kind)).__name__}({place})"
-        case _ if hasattr(value, "state_dict"):
-            save = f"its state, {place}.state_dict()"
-        case _:
-            save = "numbers, tensors or texts from which it can be made again"
-    return f"Save {save}."
+    named = place if place.isidentifier() or "[" in place and " of " not in place else repr(value)
+    for kinds, form in _FORMS:
+        tried = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)
+        if isinstance(value, kinds) and (not tried or _works(form, value)):
+            said = form.format(named)
+            return f"Use {said} as the key." if place.startswith("the key ") else f"Save {said}."
+    if hasattr(value, "state_dict"):
+        return f"Save its state, {place}.state_dict()."
+    return "Save numbers, tensors or texts from which it can be made again."
+
+
+def _works(form: str, value: np.ndarray) -> bool:
+    """Whether a form of an array can be had, and a snapshot can hold it."""
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an array that is read-only
+        return _readable(eval(form.format("value"), {"torch": torch, "value": value})) is not None
+    return False
 
 
 def _kind(value: Any) -> str:

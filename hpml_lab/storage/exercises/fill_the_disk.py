@@ -54,6 +54,7 @@ def judge_fill_the_disk(answer: Callable) -> None:
         "a virtual disk, blocks of 16 KiB": (1 << 14, 0.00080337, 3000.0, 1.25e8),
         "a virtual disk, blocks of 1 MiB": (1 << 20, 0.0091973, 3000.0, 1.25e8),
         "a latency of 2⁻¹⁰ s, 4,096 requests a second": (4096, 2.0**-10, 4096.0, 1e9),
+        "a little more than ten at a time": (4096, 0.0100005, 1000.0, 1e9),
         "one read is enough": (1 << 24, 0.110123, 3000.0, 1.25e8),
         "one reader is faster than the disk allows": (4096, 0.00010037, 500.0, 1e9),
     }

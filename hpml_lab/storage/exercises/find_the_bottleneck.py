@@ -138,8 +138,8 @@ def _judge_reads(store: PictureStore, reads: int, epoch: int) -> None:
     if epoch and reads < COUNT:
         raise Mistake(
             "keeps-every-picture",
-            "In the second epoch no picture is read: all stay in memory, in each worker. || Reading stays as it is, for each"
-            " sample: was it the slow stage?",
+            f"In the second epoch {reads} of {COUNT} pictures are read: the others stay in memory, in each worker. || Reading"
+            " stays as it is, for each sample: was it the slow stage?",
         )
     if reads > COUNT:
         raise Mistake("reads-twice", f"{reads} pictures are read for {COUNT} samples.")

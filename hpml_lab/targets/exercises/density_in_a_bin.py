@@ -104,6 +104,7 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "bins of different widths": _case(_UNEVEN, [-0.5, 0.1, 0.3, 0.9, 1.5, 3.9]),
         "bins of width 0.5": _case([0.0, 0.5, 1.0], [0.2, 0.7, 0.4]),
         "one bin": _case([2.0, 4.0], [3.0, 2.5]),
+        "one target": _case(_UNEVEN, [0.3]),
         "targets on inner edges": _case(_UNEVEN, [0.0, 0.25, 1.0]),
         "a target on the first edge": _case(_UNEVEN, [-1.0, 0.1]),
         "a target on the last edge": _case(_UNEVEN, [4.0, 0.1]),

@@ -109,6 +109,7 @@ def judge_embedding_backward(answer: Callable) -> None:
         "int32 ids": _case(torch.tensor([3, 0, 3], dtype=torch.int32), 6),
         "no ids at all": _case(torch.empty(0, dtype=torch.int64), 2),
         "padding_idx = 0": _case([[1, 5, 0], [1, 0, 0]], 6, 0),
+        "padding_idx = 0, ids in one row": _case([1, 0, 0, 2], 4, 0),
         "padding_idx = 2": _case([2, 0, 2, 3], 5, 2),
         "a padding_idx that does not occur": _case([3, 0, 3], 5, 1),
         "300 words": _case([299, 40, 299, 43], 300, d=2),

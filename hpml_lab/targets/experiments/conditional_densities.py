@@ -184,14 +184,18 @@ def moments(p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def four_shapes(p: Tensor) -> dict[str, int]:
-    """{shape: index}: which of the distributions (N, 17) have two peaks, a long tail, one peak inside, or nearly none."""
+    """{shape: index}: which of the distributions (N, 17) have two peaks, a long tail, one peak inside, or nearly none.
+
+    Two peaks, at both ends, count for as much as they rise above what is between them, at the mean.
+    """
     k = torch.arange(LEVELS, device=p.device, dtype=p.dtype)
     mean, width = moments(p)
     bell = normal_levels(mean, width, LEVELS).exp()
     skew = ((k - mean[:, None]) ** 3 * p).sum(1) / width**3
+    at_mean = torch.where((k - mean[:, None]).abs() < 1.5, p, 0).sum(1)  # three levels, as at each end
     inside = (p.argmax(1) > 3) & (p.argmax(1) < LEVELS - 4)
     scores = {
-        "two peaks": torch.minimum(p[:, :3].sum(1), p[:, -3:].sum(1)),
+        "two peaks": torch.minimum(p[:, :3].sum(1), p[:, -3:].sum(1)) - at_mean,
         "a long tail": torch.where((width > 3) & (p.amax(1) < 0.6), skew.abs(), 0),
         "one peak": torch.where(inside, -gap(p, bell), -1),
         "nearly flat": torch.special.entr(p).sum(1),

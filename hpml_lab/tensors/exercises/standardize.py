@@ -57,10 +57,13 @@ error
 def judge_standardize(answer: Callable) -> None:
     """(x - mean) / standard deviation of each column."""
     x = torch.tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 1.0], [4.0, 60.0, 3.0], [9.0, 30.0, 0.0]])
+    far = torch.tensor([7]), torch.full((1, 2), 500.0)
     cases = {
         "a batch of 4 samples with 3 features": (x,),
         "3 samples with 3 features": (x[1:],),  # nothing raises here if rows and columns are mixed up
         "4 samples whose features have the sizes 0.001, 1 and 1000": (x * torch.tensor([1e-3, 1.0, 1e3]),),
+        "4 other samples with 3 features": (x.roll(1, 0) * x,),  # scaled alone, x has the same answer
+        "40 samples, one of them 6 deviations away": (torch.cat([x[:, :2]] * 10).index_add(0, *far),),
         "6 samples with 2 features": (torch.cat([x[:3, :2], x[:3, 1:]]) ** 2,),
     }
     RUBRIC.expect(answer, cases, tolerance=1e-5, but=("small",))  # an ε beside σ is common

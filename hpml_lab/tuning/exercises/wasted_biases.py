@@ -42,6 +42,7 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
         ("kind-of-layer-forgotten", every_kind, [nn.ConvTranspose2d(3, 8, 3), nn.BatchNorm2d(8)]),
         ("kind-of-layer-forgotten", "Conv3d and BatchNorm3d count, too.", [nn.Conv3d(3, 8, 3), nn.BatchNorm3d(8)]),
+        ("any-norm", "RMSNorm is no batch norm, and subtracts no mean.", [nn.Linear(3, 8), nn.RMSNorm(8)]),
         ("setting-of-the-norm", every_norm, [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False)]),
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),

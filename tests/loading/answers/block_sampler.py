@@ -115,6 +115,27 @@ def one_order_for_all(size, block):
     return Given(epoch, size)
 
 
+def jittered(size, block):
+    def near(items):
+        return sorted(range(len(items)), key=lambda at: at + 6 * random.random())
+
+    def epoch():
+        blocks = cut(size, block)
+        return [i for at in near(blocks) for i in shuffled(blocks[at])]
+
+    return Given(epoch, size)
+
+
+def numbers_its_epochs(size, block):
+    count = itertools.count()
+
+    def epoch():
+        random.seed(next(count))
+        return order(size, block)
+
+    return Given(epoch, size)
+
+
 CLASS, ITER, EACH = "    class Blocks", "        def __iter__(self):\n", "            for number"
 COUNT, NUMBERS, PLACES = "-(-size // block)", "torch.randperm(-(-size // block))", "torch.randperm(len(inside)).tolist()"
 START, END, ITEM = "number * block", "min(size, (number + 1) * block)", "inside[place]"
@@ -126,6 +147,8 @@ def kept_by_size(size, block):
 
 
 WRONG = [
+    ("not-any-order", jittered),
+    ("seeds-for-everybody", numbers_its_epochs),
     *wrong_answers(
         solution,
         [

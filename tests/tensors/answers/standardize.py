@@ -24,6 +24,7 @@ def in_four(x):
 
 
 WRONG = [
+    ("wrong-value", lambda x: ((x - x.mean(0)) / x.std(0, correction=0)).clamp(-3, 3)),
     ("no-keepdim", lambda x: (x - x.mean(1)) / x.std(1, correction=0)),
     ("inputs-changed", in_place),
     ("raises", lambda x: (x - x.men(0)) / x.std(0)),

@@ -19,7 +19,7 @@ from hpml_lab.profiling.experiments.perf_counters.c_program import counted_progr
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=SAMPLES)
 FULL = dict(pages=100_000, naps=500, indices=2**25, in_python=2**20, turns=5)
 CYCLES = "instructions per cycle"
-SHUFFLED_OVER_ORDERED = "user time of the shuffled over the ordered program"
+SHUFFLED_OVER_ORDERED = "processor time of the shuffled over the ordered program"
 
 
 @dataclass
@@ -149,7 +149,10 @@ def perf_counters(params: Params) -> Result:
             printed[what], usage = perf.process_usage([*command, what, str(number)])
             runs[what] = CountedRun(**vars(usage), program=what, number=number)
         walks = [
-            [perf.process_usage([*command, what, str(indices)])[1].user_seconds for what in ("ordered", "shuffled", "ordered")]
+            [
+                perf.process_usage([*command, what, str(indices)])[1].processor_seconds
+                for what in ("ordered", "shuffled", "ordered")
+            ]
             for _ in range(params.turns)
         ]
         by_perf, hottest = under_perf(command, works, folder, notes)
@@ -176,7 +179,7 @@ def perf_counters(params: Params) -> Result:
         waits >= params.naps,
         f"{waits} voluntary switches for {params.naps} naps",
     )
-    processor, elapsed = runs["sleep"].user_seconds + runs["sleep"].system_seconds, runs["sleep"].elapsed_seconds
+    processor, elapsed = runs["sleep"].processor_seconds, runs["sleep"].elapsed_seconds
     result.measured(
         "The sleeping program uses less than a fifth of its time on the processor",
         processor < elapsed / 5,

@@ -1,11 +1,9 @@
 """The program whose counts are known: it touches pages, sleeps, and walks an array in order or shuffled."""
 
-import subprocess
 import sys
 from pathlib import Path
 
-from hpml_lab.core.system.installed import find_tool
-from hpml_lab.profiling.tools.perf import DEADLINE_SECONDS
+from hpml_lab.core.system.c_code import compiled
 
 # One program, four things to count. Pages are touched without huge pages, which would take 512 of them in one fault.
 C_PROGRAM = r"""
@@ -85,21 +83,12 @@ else:
 """
 
 
-def compiler() -> str | None:
-    """The C compiler of this machine, or None."""
-    return next(filter(None, map(find_tool, ("cc", "gcc", "clang"))), None)
-
-
 def counted_program(folder: Path | str) -> tuple[list[str], str]:
     """The start of the program's command line, and its language: compiled in `folder` where there is a compiler.
 
     Its arguments are what it does (touch, sleep, ordered, shuffled) and how often.
     """
-    cc = compiler()
-    if cc is not None:
-        source, target = Path(folder) / "counted.c", Path(folder) / "counted"
-        source.write_text(C_PROGRAM, encoding="utf-8")
-        done = subprocess.run([cc, "-O1", "-g", "-o", target, source], capture_output=True, timeout=DEADLINE_SECONDS)
-        if done.returncode == 0:
-            return [str(target)], "C"
+    target = Path(folder) / "counted"
+    if compiled(C_PROGRAM, target, "-O1", "-g"):
+        return [str(target)], "C"
     return [sys.executable, "-S", "-c", PYTHON_PROGRAM], "Python"

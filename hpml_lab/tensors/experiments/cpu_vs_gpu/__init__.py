@@ -9,8 +9,9 @@ import torch
 
 from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.core.timing.roofline import draw_roof
 from hpml_lab.core.timing.threads import all_threads
-from hpml_lab.core.timing.clock import STUCK, ceiling, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.timing.clock import STUCK, Ceiling, ceiling, interleaved, launch_seconds, measure, stuck
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
@@ -70,9 +71,7 @@ def draw(result: Result):
             cnn.plot([row.batch for row in rows], [row.rate for row in rows], line, label=f"{device}, {work}", **look)
         products = _on(device, result.rows(Product))
         if limit := result.arrays["ceilings"].get(device):
-            intensities = np.geomspace(0.03, 5000, 200)
-            reachable = np.minimum(limit["GFLOP/s"], limit["GB/s"] * intensities)
-            roof.plot(intensities, reachable, color=look["color"], label=f"{device}: measured limits")
+            draw_roof(roof, Ceiling(limit["GB/s"], limit["GFLOP/s"], threads=1), look["color"], f"{device}: measured limits")
         points = [(row.kernel.split(",")[0], row.intensity, row.rate) for row in _on(device, result.rows(Roofline))]
         points.append((f"matmul, n={products[-1].n}", products[-1].intensity, products[-1].rate))
         roof.plot([x for _, x, _ in points], [y for _, _, y in points], linestyle="none", markersize=7, **look)
@@ -91,7 +90,6 @@ def draw(result: Result):
     bandwidth.set(xscale="log", xlabel="working set, bytes", ylabel="GB/s (read + written)", title="Copy bandwidth")
     product.set(xscale="log", yscale="log", xlabel="n of an n × n product", ylabel="GFLOP/s", title="Matrix product, float32")
     cnn.set(xscale="log", yscale="log", xlabel="batch size", ylabel="images/s", title="Small CNN, 28 × 28 images")
-    roof.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="GFLOP/s", title="Roofline")
     for axes in (bandwidth, product, cnn, roof):
         axes.legend(fontsize=8, loc="lower right" if axes is roof else "best")
     roof.set(xlim=(None, 3e4), ylim=(None, 3 * roof.get_ylim()[1]))  # room for names

@@ -1,0 +1,88 @@
+"""One page of a class's lab reports: step by step what each student expected, found and says of it, and what is missing.
+
+A report is somebody else's file: whatever is wrong with one is said in the row of its student.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jinja2 import Template
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.your_script import DONE, TASKS, LabReport, implausible, read_report
+
+FILE = "report.json"
+PAGE = Template(
+    """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Lab reports</title>
+<style>
+:root { color-scheme: light dark }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 80rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0 }
+tr { border-bottom: 1px solid #8888 }
+</style>
+<h1>Lab reports</h1>
+<p>{{ works | length }} students.</p>
+<h2>What is missing, and what cannot be</h2>
+<table><tr><th>student</th><th>script</th><th>machine</th><th>steps done</th><th>what is wrong</th></tr>
+{% for work in works %}<tr><td>{{ work.student }}</td><td>{{ work.report.script }}</td>
+<td>{{ work.report.machine }}{{ ", " + work.report.gpu if work.report.gpu else "" }}</td>
+<td>{{ work.done }} of {{ tasks | length }}</td><td>{{ work.problems | join("; ") }}</td></tr>
+{% endfor %}</table>
+{% for task in tasks %}<h2>{{ task.title }}</h2>
+<p>{{ task.question }}</p>
+<table><tr><th>student</th><th>expected</th><th>found</th><th>in their words</th></tr>
+{% for work in works %}{% for step in work.report.steps if step.name == task.name and step.state %}
+<tr><td>{{ work.student }}</td><td>{{ step.prediction }}</td>
+<td>{{ "Not done here: " if step.state != "done" else "" }}{{ step.says | join(" ") }}</td>
+<td>{{ step.sentence }}</td></tr>
+{% endfor %}{% endfor %}</table>
+{% endfor %}</html>
+""",
+    autoescape=True,
+)
+
+
+@dataclass
+class LabWork:
+    """One student's report, and what is wrong with it; an empty one where it cannot be read."""
+
+    student: str
+    report: LabReport = field(default_factory=LabReport)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        return sum(step.state == DONE for step in self.report.steps)
+
+
+def lab_works(folder: Path | str) -> list[LabWork]:
+    """The reports `<folder>/<student>/report.json`, in order of the names. Raises LabError where there is none."""
+    paths = sorted(Path(folder).glob(f"*/{FILE}"))
+    if not paths:
+        raise LabError(f"{folder} has no reports.", f"Give each student a folder in it, with a {FILE}.")
+    return [_work(path) for path in paths]
+
+
+def _work(path: Path) -> LabWork:
+    work = LabWork(os.fsencode(path.parent.name).decode("utf-8", "backslashreplace"))
+    try:
+        work.report = read_report(path)
+    except LabError as error:
+        work.problems.append(error.problem.replace(str(path), FILE))
+        return work
+    steps = {step.name: step for step in work.report.steps}
+    if missing := [name for name in TASKS if name not in steps or not steps[name].state]:
+        work.problems.append(f"not run: {', '.join(missing)}")
+    if absent := [name for name, step in steps.items() if step.state not in ("", DONE)]:
+        work.problems.append(f"not possible there: {', '.join(absent)}")
+    if silent := [name for name, step in steps.items() if step.state == DONE and not step.sentence.strip()]:
+        work.problems.append(f"no sentence: {', '.join(silent)}")
+    work.problems += implausible(work.report)
+    return work
+
+
+def reports_page(folder: Path | str) -> str:
+    """The page as HTML."""
+    return PAGE.render(works=lab_works(folder), tasks=list(TASKS.values())).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,1 @@
+"""The programs that the notebook starts from: training scripts to copy."""

@@ -1,0 +1,1 @@
+"""The steps of a lab, and the report that they make."""

@@ -1,0 +1,56 @@
+"""What a step of a lab is given, and what it gives back."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpml_lab.core.experiment import Table
+from hpml_lab.your_script.tools.script_runs import ScriptRun
+
+LATE = 3  # times its seconds has a step for a run that it has begun
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A script, and how long each step may take.
+
+    script      the words after `python`
+    folder      for what a step writes besides its tables
+    seconds     after which a step begins no further run
+    accuracies  of the script as it is and with other seeds, as the step `seeds` has found them
+    runs        {options: what the script printed with them}: several steps compare with the script as it is
+    """
+
+    script: Sequence[str]
+    folder: Path
+    seconds: float = 60.0
+    accuracies: list[float] = field(default_factory=list)
+    runs: dict[tuple[str, ...], ScriptRun] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a step has found: sentences, of which one with several lines is code, and tables."""
+
+    says: list[str]
+    tables: list[Table]
+
+
+class NotHere(Exception):
+    """The script or this machine cannot do a step; its text says why."""
+
+
+@dataclass(frozen=True)
+class LabTask:
+    """One step as it is asked: a question to answer before it runs, the notebook that explains it, and what runs."""
+
+    name: str
+    title: str
+    question: str
+    notebook: str
+    run: Callable[[Lab], Findings]
+
+
+def not_run(lab: Lab, names: Sequence[str]) -> list[str]:
+    """A sentence about what a step had no time for, if there is such."""
+    return [f"Not run within {lab.seconds:.0f} s, which --seconds changes: {'; '.join(names)}."] if names else []
