@@ -16,6 +16,9 @@ def frame_line(frame: FrameType) -> str:
     return BETWEEN.join((code.co_qualname, code.co_filename, str(frame.f_lineno or 0))).replace(";", ",").replace("\n", " ")
 
 
+_OWN_FILE = frame_line.__code__.co_filename  # as frames of this module say it
+
+
 class StackSampler:
     """In a `with` block a thread notes `rate` times a second where the calling thread is, until that one is profiled otherwise.
 
@@ -42,11 +45,12 @@ class StackSampler:
     def _sample_until_stopped(self) -> None:
         try:
             while not (self._running.acquire(timeout=1 / self.rate) or _is_profiled()):
-                frame, names = sys._current_frames().get(self._watched), []
+                frame, frames = sys._current_frames().get(self._watched), []
                 while frame is not None:
-                    names.append(self._name(frame))
+                    frames.append(frame)
                     frame = frame.f_back
-                self.samples[";".join(reversed(names))] += 1
+                if all(frame.f_code.co_filename != _OWN_FILE for frame in frames):  # else it begins or ends
+                    self.samples[";".join(self._name(frame) for frame in reversed(frames))] += 1
         finally:
             self._sampling.release()
 
