@@ -15,7 +15,7 @@ WIDER: dict[tuple[str, str], float] = {
 }
 # Recorded runs that are older than today's code. On a CPU they take 3 to 14 minutes each, on a quiet machine.
 ON_A_CPU = {"io-vs-compute", "lung-nodule-pipeline", "profile-loop"}
-ON_A_GPU: set[str] = set()
+ON_A_GPU = {"dynamic-quantization"}  # with torchao
 OLDER = ON_A_CPU | ON_A_GPU
 
 

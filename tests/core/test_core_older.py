@@ -34,7 +34,7 @@ def run(*figures, claims=(), device="cpu", more=None):
         (run(claims=["All 4 ranks agree"]), run(claims=["All 2 ranks agree", "It gains"]), ["claim “It gains”"]),
         (run(claims=["It gains: by one, and compiled"]), run(claims=["It gains: by one"]), []),
         (run(claims=["It gains"]), run(claims=["It gains: by one"]), ["claim “It gains: by one”"]),
-        (run(device="cuda:0"), run(claims=["A CPU gains"]), []),
+        (run(device="cuda:0"), run("of a CPU", claims=["A CPU gains"], more=1.0), []),
         (run(device="cuda:0"), run(claims=["It gains"], device="cuda:1"), ["claim “It gains”"]),
         (run(), run(more=1.0), ["column “more, ms”"]),
         (run("of a GPU", more=2.0), run(), []),
@@ -62,3 +62,9 @@ def test_the_note_is_short():
     assert older_note([]) == []
     [note] = older_note(["a", "b", "c", "d", "e"])
     assert note == "The recorded run is older than today's code. It lacks: a; b; c and 2 more."
+
+
+def test_a_field_that_a_file_of_another_device_lacks_is_named():
+    record, today = run(device="cuda:0"), run(more=1.0)
+    record.tables = [Table("Measured", record.tables[0].rows, frozenset({"more"}))]
+    assert lacking(record, today) == ["column “more, ms”"]

@@ -49,6 +49,7 @@ class StepWithWords(Row):
     loss: float = column("loss")
     words: str | None = column("words")
     pairs: list[tuple[int, float]]
+    later: float | None = column("later", "s", default=None)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,15 @@ def test_a_row_type_that_is_a_function_of_the_experiments_module_is_not_called(t
     with pytest.raises(LabError, match="no rows are called 'run_python'"):
         load_result(path)
     assert not mark.exists()
+
+
+def test_a_field_that_no_row_of_a_file_has_is_named(file):
+    """It is how a recorded run of another kind of device shows that it is older than the code."""
+    [table] = load_result(file(RECORD)).tables
+    assert table.absent == {"later"}
+    [row] = RECORD["tables"][0]["rows"]
+    newer = changed(tables=[{**RECORD["tables"][0], "rows": [row, row | {"later": None}]}])
+    assert load_result(file(newer)).tables[0].absent == frozenset()
 
 
 @pytest.mark.parametrize("experiment", all_experiments(), ids=lambda row: row.slug)

@@ -76,10 +76,14 @@ def _package(module: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one dataclass under one title."""
+    """Rows of one dataclass under one title.
+
+    absent   fields of the dataclass that no row of the file has: it was written before they were
+    """
 
     title: str
     rows: Sequence[Any]
+    absent: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> dict[str, str]:

@@ -11,18 +11,20 @@ def lacking(record: Any, run: Any) -> list[str]:
     """Claims, key figures and columns that a new run has and a recorded one has not, in words that name them.
 
     Numbers in names do not count: they are of the run's size. What is compared is what both runs could make: where the record
-    is of another device, the claims are not, because some are about one kind of device alone. A claim that goes on in the
-    record says more there: of a part that only full size runs.
+    is of another kind of device, the fields of its rows alone, because some claims and figures are of one kind, and a column
+    can be empty on the other. A claim that goes on in the record says more there: of a part that only full size runs.
     """
-    ours = [figure.label for figure in run.key_figures if figure.here is not None or figure.lecture is not None]
-    found = [f"key figure “{name}”" for name in _missing(ours, [figure.label for figure in record.key_figures])]
-    if _kind(record.device) == _kind(run.device):
+    found, alike = [], _kind(record.device) == _kind(run.device)
+    if alike:
+        ours = [figure.label for figure in run.key_figures if figure.here is not None or figure.lecture is not None]
+        found += [f"key figure “{name}”" for name in _missing(ours, [figure.label for figure in record.key_figures])]
         ours, there = ([claim.text for claim in one.claims] for one in (run, record))
         found += [f"claim “{name}”" for name in _missing(ours, there) if not any(text.startswith(name) for text in there)]
     columns: dict[str, set[str]] = {}
     for table in record.tables:
         if table.rows:  # a table leaves out a column that is empty in it
-            columns.setdefault(type(table.rows[0]).__name__, set()).update(table.columns)
+            known = columns.setdefault(type(table.rows[0]).__name__, set())
+            known.update(table.columns, () if alike else vars(table.rows[0]).keys() - table.absent)
     for table in run.tables:
         there = columns.get(type(table.rows[0]).__name__) if table.rows else None
         if there is not None:

@@ -96,7 +96,8 @@ def _table(table: Any, module: str) -> Table:
     if not rows:
         return Table(title, [])
     kind = Row.kind(typed(str, table["row_type"], "row_type"), module)
-    return Table(title, [typed(kind, row, kind.__name__) for row in rows])
+    absent = {field.name for field in dataclasses.fields(kind)}.difference(*rows)
+    return Table(title, [typed(kind, row, kind.__name__) for row in rows], frozenset(absent))
 
 
 def _table_record(table: Table) -> dict[str, Any]:
