@@ -56,13 +56,8 @@ COMMANDS = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input, 130 interrupted."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the shell: `hpml-lab list >&-`
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
-        if hasattr(stream := getattr(sys, name), "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a dash, and no error
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="hpml-lab", description="Experiments of five lectures on high-performance machine learning, run on this machine."
     )
@@ -70,6 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")  # its name in an error, too
     for module in COMMANDS:
         module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input, 130 interrupted."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `hpml-lab list >&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        if hasattr(stream := getattr(sys, name), "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a dash, and no error
+    parser = make_parser()
     chosen = parser.parse_args(arguments)
     if chosen.version:
         print(f"hpml-lab {machine.version()}")  # now: it asks git

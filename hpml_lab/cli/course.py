@@ -1,15 +1,19 @@
-"""`hpml-lab assignment NOTEBOOK… --out COURSE` and `hpml-lab class-page COURSE`: handing out with nbgrader, and collecting."""
+"""`hpml-lab assignment [NOTEBOOK…] [--lab N] --out COURSE` and `hpml-lab class-page COURSE`: handing out, and collecting."""
 
 import argparse
 from pathlib import Path
 
 from hpml_lab.cli.shared import FINE
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 
 def add_parser(commands) -> None:
-    assignment = commands.add_parser("assignment", help="exercises of notebooks as assignments of an nbgrader course")
-    assignment.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", help="such as 05_adaptive")
+    assignment = commands.add_parser("assignment", help="exercises of notebooks, or labs, as assignments of an nbgrader course")
+    assignment.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="such as 05_adaptive")
+    assignment.add_argument(
+        "--lab", type=int, action="append", default=[], metavar="N", help="lab 1, 2 or 6, with questions and a job file"
+    )
     assignment.add_argument("--out", type=Path, required=True, metavar="COURSE", help="the folder of the nbgrader course")
     assignment.set_defaults(command=write)
     page = commands.add_parser(
@@ -25,13 +29,19 @@ def add_parser(commands) -> None:
 def write(chosen: argparse.Namespace) -> int:
     from hpml_lab.core.experiment.catalogue import notebook_file
 
+    if not (chosen.notebooks or chosen.lab):
+        raise LabError("nothing to hand out was named.", "Name notebooks, such as 05_adaptive, or --lab 1.")
     for name in chosen.notebooks:  # before torch is imported
         notebook_file(name)
     machine.require_torch()
     from hpml_lab.course.assignment import write_assignments
+    from hpml_lab.course.lab_assignment import write_lab
 
     for path, count in write_assignments(chosen.notebooks, chosen.out):
         print(f"{path}: {count} exercises")
+    for number in chosen.lab:
+        for path in write_lab(number, chosen.out):
+            print(path)
     print(f"Next, in {chosen.out}: nbgrader generate_assignment {path.parent.name}")
     return FINE
 

@@ -9,6 +9,7 @@ import ast
 import dis
 import re
 import textwrap
+from collections.abc import Container, Sequence
 from pathlib import Path
 from types import CodeType
 
@@ -42,7 +43,7 @@ c.ClearSolutions.enforce_metadata = True
 """
 
 
-def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
+def write_assignments(names: Sequence[str], course: Path) -> list[tuple[Path, int]]:
     """Write `source/<topic>/<notebook>.ipynb` of an nbgrader course for each notebook, and its configuration if there is none.
 
     Returns (file, number of exercises) for each. Raises LabError for a notebook that is not there or has no exercises.
@@ -54,32 +55,43 @@ def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
         if not count:
             raise LabError(f"{path.stem} has no exercises.", "Choose another notebook.")
         topic = path.stem.split("_", 1)[1]
-        target = course / "source" / topic / path.name
-        written.append((atomic_write(target, nbformat.writes(notebook)), count))
-    config = course / "nbgrader_config.py"
-    if not config.exists():
-        atomic_write(config, CONFIG.format(root=str(course.resolve())))
+        written.append((write_source(course, topic, path.stem, notebook), count))
     return written
 
 
-def exercise_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """Title, exercises, checks and context of a notebook, and the cells that define what their code uses."""
-    cells, kept, in_exercise = notebook.cells, {0}, False
+def write_source(course: Path, assignment: str, name: str, notebook: NotebookNode) -> Path:
+    """Write a notebook of an assignment into an nbgrader course, and the course's configuration if there is none."""
+    config = course / "nbgrader_config.py"
+    if not config.exists():
+        atomic_write(config, CONFIG.format(root=str(course.resolve())))
+    return atomic_write(course / "source" / assignment / f"{name}.ipynb", nbformat.writes(notebook))
+
+
+def exercise_cells(notebook: NotebookNode, only: Container[str] | None = None) -> list[NotebookNode]:
+    """Title, exercises, checks and context of a notebook, and the cells that define what their code uses.
+
+    only   the exercises of these names; all of them otherwise
+    """
+    cells, kept, exercise = notebook.cells, {0}, []
     for number, cell in enumerate(cells):
         tags = cell.metadata.get("tags", [])
-        in_exercise |= cell.cell_type == "markdown" and cell.source.startswith("### Exercise")
-        if in_exercise or any(tag.startswith("needed-by:") for tag in tags):
+        if exercise or cell.cell_type == "markdown" and cell.source.startswith("### Exercise"):
+            exercise.append(number)
+        if any(only is None or tag.removeprefix("needed-by:") in only for tag in tags if tag.startswith("needed-by:")):
             kept.add(number)
-        in_exercise &= "exercise-check" not in tags
+        if exercise and "exercise-check" in tags:
+            if only is None or CHECK.match(cell.source)[1] in only:
+                kept.update(exercise)
+            exercise = []
     codes = [_loaded_and_stored(_compiled(cell)) if cell.cell_type == "code" else (set(), set()) for cell in cells]
     for number in sorted(kept, reverse=True):
         _keep_definitions(codes, number, kept)
     return [cells[number] for number in sorted(kept)]
 
 
-def slim(notebook: NotebookNode) -> int:
-    """Leave the exercises, with their solutions between nbgrader's marks; returns how many there are."""
-    notebook.cells = exercise_cells(notebook)
+def slim(notebook: NotebookNode, only: Container[str] | None = None) -> int:
+    """Leave the exercises, or those of `only`, with their solutions between nbgrader's marks; returns how many there are."""
+    notebook.cells = exercise_cells(notebook, only)
     points, minutes, names = 0, 0, []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -92,10 +104,10 @@ def slim(notebook: NotebookNode) -> int:
         if name:
             names.append(name)
             cell.source = with_solution(cell.source, name)
-            cell.metadata = _graded(name, solution=True)
+            cell.metadata = graded(name, solution=True)
         elif found := CHECK.match(cell.source):
             cell.source = f"verdict = {found[0]}\ndisplay(verdict)\n{points} * bool(verdict)  # your points"
-            cell.metadata = _graded(f"check-{found[1]}", grade=True, locked=True, points=points)
+            cell.metadata = graded(f"check-{found[1]}", grade=True, locked=True, points=points)
     title = notebook.cells[0].source.splitlines()[0]
     notebook.cells[0].source = TITLE.format(title=title, count=len(names), minutes=minutes, first=names[0]) if names else title
     return len(names)
@@ -141,15 +153,17 @@ def with_solution(stub: str, slug: str) -> str:
         pairs = zip(given.args.args, wanted.args.args, strict=False)
         renamed = [f"{own.arg} = {theirs.arg}" for own, theirs in pairs if own.arg != theirs.arg]
         inside = "\n".join([*before, *renamed, textwrap.dedent("\n".join(lines))])
-        return f"{stub.rstrip()}\n{textwrap.indent(_marked(inside), '    ')}"
+        return f"{stub.rstrip()}\n{textwrap.indent(marked(inside), '    ')}"
     name = wanted.name if isinstance(wanted, ast.FunctionDef | ast.ClassDef) else wanted.targets[0].id
-    return f"{stub.rstrip()}\n" + _marked("\n".join([*before, answer, f"{name} = solution"]))
+    return f"{stub.rstrip()}\n" + marked("\n".join([*before, answer, f"{name} = solution"]))
 
 
-def _marked(code: str) -> str:
+def marked(code: str) -> str:
+    """Code between the marks at which nbgrader takes solutions out."""
     return f"### BEGIN SOLUTION\n{code}\n### END SOLUTION"
 
 
-def _graded(grade_id: str, **given: object) -> dict:
+def graded(grade_id: str, **given: object) -> dict:
+    """A cell's metadata for nbgrader: `solution=True`, `grade=True` and `task=True` say what it is."""
     flags = {"grade": False, "solution": False, "locked": False, "task": False, **given}
     return {"nbgrader": {"schema_version": 3, "grade_id": grade_id, **flags}}

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Template
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.your_script import DONE, TASKS, LabReport, implausible, read_report
+from hpml_lab.your_script import DONE, TASKS, LabReport, read_report, shortcomings
 
 FILE = "report.json"
 PAGE = Template(
@@ -72,14 +72,7 @@ def _work(path: Path) -> LabWork:
     except LabError as error:
         work.problems.append(error.problem.replace(str(path), FILE))
         return work
-    steps = {step.name: step for step in work.report.steps}
-    if missing := [name for name in TASKS if name not in steps or not steps[name].state]:
-        work.problems.append(f"not run: {', '.join(missing)}")
-    if absent := [name for name, step in steps.items() if step.state not in ("", DONE)]:
-        work.problems.append(f"not possible there: {', '.join(absent)}")
-    if silent := [name for name, step in steps.items() if step.state == DONE and not step.sentence.strip()]:
-        work.problems.append(f"no sentence: {', '.join(silent)}")
-    work.problems += implausible(work.report)
+    work.problems += shortcomings(work.report, TASKS)
     return work
 
 

@@ -5,7 +5,9 @@ The lab:
     TASKS             the steps: a question to answer before each, and what it runs
     remark            what you expect of a step before it runs, and what you make of it
     lab_page          the report as one page
-    LabReport, read_report, DONE, implausible   the report, from its file, the state of a step, and what cannot be
+    LabReport, read_report, DONE   the report, from its file, and the state of a step
+    shortcomings      what a report lacks, and which of its figures cannot be
+    report_points, kernel_points   points for a report that is handed in, and for kernels measured by hand
 On the command line: `hpml-lab lab SCRIPT [ARGS]`; `hpml-lab template --of lab .` and `--of text .` write scripts to start from.
 """
 
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from hpml_lab.your_script.tools.lab import run_lab as run_lab, remark as remark
     from hpml_lab.your_script.tools.lab_steps import TASKS as TASKS
     from hpml_lab.your_script.views.lab_page import lab_page as lab_page
-    from hpml_lab.your_script.tools.lab_report import (
-        LabReport as LabReport,
-        read_report as read_report,
-        implausible as implausible,
-        DONE as DONE,
+    from hpml_lab.your_script.tools.lab_report import LabReport as LabReport, read_report as read_report, DONE as DONE
+    from hpml_lab.your_script.tools.lab_points import (
+        shortcomings as shortcomings,
+        report_points as report_points,
+        kernel_points as kernel_points,
     )
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

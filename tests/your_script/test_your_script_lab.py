@@ -306,8 +306,8 @@ def test_what_cannot_be_is_found_in_a_report():
     parts = Table("Parts", [EpochRow(1, 0.0, 0.0, 1.0, 1.0)])
     devices = Table("Devices", [TrainedRow("cuda", 1.0, 1.0, None)])
     wrong = ["Ranks: 2 ranks are 3 times as fast as one", "Parts: train of 0 s"]
-    assert implausible(LabReport(gpu="a GPU", tables=[ranks, parts, devices])) == wrong
-    assert implausible(LabReport(tables=[devices])) == ["Devices: figures of a GPU, and the report names none"]
+    assert implausible(LabReport(gpu="a GPU"), [ranks, parts, devices]) == wrong
+    assert implausible(LabReport(), [devices]) == ["Devices: figures of a GPU, and the report names none"]
 
 
 def test_the_page_has_each_step_and_loads_nothing(script):

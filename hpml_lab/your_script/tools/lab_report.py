@@ -113,10 +113,10 @@ def _gpu() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
-def implausible(report: LabReport) -> list[str]:
-    """What cannot be in a report: a speed-up above the ranks, figures of a GPU without one, times that are not positive."""
+def implausible(report: LabReport, tables: Iterable[Table]) -> list[str]:
+    """What cannot be in a report's tables: a speed-up above the ranks, a GPU without one, times that are not positive."""
     found = []
-    for table in report.tables:
+    for table in tables:
         for row in table.rows:
             found += [f"{table.title}: {problem}" for problem in _wrong(row, report)]
     return found

@@ -1,0 +1,98 @@
+"""Points for what is handed in: which parts of a lab are there, what is missing, and which figures cannot be."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.your_script.tools.lab_report import DONE, FILE, LabReport, LabStep, implausible, read_report
+
+CACHED = 64e6  # bytes: so many may come from a cache, which is faster than main memory
+TOLERANCE = 1.1  # of a limit that was measured
+
+
+@dataclass(frozen=True)
+class LabPoints:
+    """The points of one part of a lab, of how many, and why they are not all."""
+
+    points: int
+    of: int
+    problems: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.points} of {self.of} points", *self.problems])
+
+
+def shortcomings(report: LabReport, steps: Iterable[str]) -> list[str]:
+    """What a report lacks of these steps: runs, sentences; and which of its figures cannot be."""
+    found = {step.name: step for step in report.steps}
+    missing = [name for name in steps if name not in found or not found[name].state]
+    absent = [name for name, step in found.items() if step.state not in ("", DONE)]
+    silent = [name for name, step in found.items() if step.state == DONE and not step.sentence.strip()]
+    kinds = {"not run": missing, "not possible there": absent, "no sentence": silent}
+    return [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names] + implausible(report, report.tables)
+
+
+def report_points(folder: Path | str, steps: Sequence[str]) -> LabPoints:
+    """Two points for each of the steps in a folder's report that has run, was predicted, is explained, and can be.
+
+    One point where the prediction or the sentence is missing. A step that the machine could not do counts like one that it did,
+    where a sentence says what was expected of it. A report that is missing or damaged gives none, and says so.
+    """
+    try:
+        report = read_report(Path(folder) / FILE)
+    except LabError as error:
+        return LabPoints(0, 2 * len(steps), [error.problem])
+    given = [_step_points(report, report.step(name)) for name in steps]
+    return LabPoints(sum(points for points, _ in given), 2 * len(steps), [problem for _, problem in given if problem])
+
+
+def _step_points(report: LabReport, step: LabStep) -> tuple[int, str]:
+    if not step.state:
+        return 0, f"{step.name}: not run"
+    if wrong := implausible(report, report.tables_of(step)):
+        return 0, f"{step.name}: {'; '.join(wrong)}"
+    missing = [name for name in ("prediction", "sentence") if not getattr(step, name).strip()]
+    return (1, f"{step.name}: no {' and no '.join(missing)}") if missing else (2, "")
+
+
+def kernel_points(measured: Any, *, gb_per_s: Any, gflop_per_s: Any, at_least: int) -> LabPoints:
+    """One point for each kernel that is not faster than the roofline: seconds ≥ max(bytes / bandwidth, FLOPs / peak).
+
+    measured     {name: (bytes, FLOPs, seconds)}
+    gb_per_s     the machine's bandwidth, as `ceiling("cpu")` measures it; up to 64 MB may come from a cache: not held to it
+    gflop_per_s  its peak
+    at_least     kernels that are asked for; more give no more points
+
+    What is no number, or not positive, gives no point, and is named.
+    """
+    limits = {"gb_per_s": gb_per_s, "gflop_per_s": gflop_per_s}
+    if wrong := [name for name, value in limits.items() if not _positive(value)]:
+        return LabPoints(0, at_least, [f"{name} is {limits[name]!r}, not a number above 0" for name in wrong])
+    if not isinstance(measured, Mapping):
+        return LabPoints(0, at_least, [f"what was measured is {measured!r}, not {{name: (bytes, FLOPs, seconds)}}"])
+    problems = [f"{name}: {why}" for name, row in measured.items() if (why := _too_fast(row, gb_per_s, gflop_per_s))]
+    right = len(measured) - len(problems)
+    if len(measured) < at_least:
+        problems.append(f"{len(measured)} of {at_least} kernels are there")
+    return LabPoints(min(right, at_least), at_least, problems)
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _too_fast(row: Any, gb_per_s: float, gflop_per_s: float) -> str:
+    """Why a kernel's figures cannot be; "" where they can."""
+    if not (isinstance(row, Sequence) and len(row) == 3 and all(map(_positive, row))):
+        return f"{row!r} is not (bytes, FLOPs, seconds), three numbers above 0"
+    size, flops, seconds = row
+    moved, computed = (size / gb_per_s / 1e9 if size > CACHED else 0.0), flops / gflop_per_s / 1e9
+    if TOLERANCE * seconds >= max(moved, computed):
+        return ""
+    if moved > computed:
+        return f"{seconds:.3g} s, and {size:.3g} bytes at {gb_per_s:.3g} GB/s take {moved:.3g} s"
+    return f"{seconds:.3g} s, and {flops:.3g} FLOPs at {gflop_per_s:.3g} GFLOP/s take {computed:.3g} s"
