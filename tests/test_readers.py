@@ -86,6 +86,13 @@ def state(folder):
     return write_state(folder / "state.pt", {"w": torch.arange(100.0), "step": 3})
 
 
+def weights(folder):
+    import torch
+
+    torch.save({"1.weight": torch.arange(100.0), "1.running_mean": torch.zeros(100), "step": 3}, folder / "weights.pt")
+    return folder / "weights.pt"
+
+
 def hdf5(folder):
     pytest.importorskip("h5py")
     slow_causes.write_hdf5(folder / "x.h5", chunks=3, values=500)
@@ -184,6 +191,7 @@ VALID = {
     "storage.lessons.decoders.tensor_image": [(png, PLAIN), (jpeg, PLAIN)],
     "loading.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
     "your_script.tools.lab_report.read_report": [(lab_report, PLAIN)],
+    "your_script.tools.own_net.read_weights": [(weights, PLAIN)],
     "your_script.tools.from_outside.read_lines": [
         (written("s.json", json.dumps({"shared": {"frames": LINES}, "profiles": [SPEEDSCOPE | {"name": "main"}]})), PLAIN)
     ],
@@ -509,6 +517,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "your_script/lessons/lab_training.py": "a script to copy, which needs torch alone",
     "your_script/lessons/text_training.py": "a script to copy, which needs torch alone",
     "your_script/tools/lab.py": "the reader's own script, of which it keeps the sha256",
+    "your_script/tools/own_net.py": "the reader's own script, of which it asks for its functions",
 }
 
 

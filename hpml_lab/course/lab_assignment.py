@@ -181,8 +181,8 @@ faster than your machine's limits allow gets no point.
             LabQuestion(
                 "split",
                 4,
-                "A table of 1, 2 and 4 ranks × batches of 32, 128 and 512 on each: seconds of compute and of communication, "
-                "and speed-up (`distributed.time_step_parts`). Where does communication matter most?",
+                "Step `split`: 1, 2 and 4 ranks × batches of 32, 128 and 512 on each, their compute, messages and speed-up. "
+                "Where does communication matter most, and why there?",
                 "Small batches: the gradients are as many bytes whatever the batch.",
             ),
             LabQuestion(
@@ -212,7 +212,7 @@ faster than your machine's limits allow gets no point.
             ),
         ],
         ["hpml-lab doctor", "hpml-lab lab --out . --steps {steps} lab_training.py"],
-        ("parts", "seeds", "schedules", "ranks"),
+        ("parts", "seeds", "schedules", "ranks", "split"),
         gpus=4,
     ),
 }

@@ -148,5 +148,6 @@ def test_three_submissions_of_lab_6_are_graded(labs):
     exercises = sum(
         cell.metadata.nbgrader.points for cell in graded_cells(nbformat.read(source / "13_distributed.ipynb", as_version=4))
     )
-    most = exercises + 8 + sum(question.points for question in LABS[6].questions)
-    assert scores == {"ada": (exercises + 8, most), "bob": (exercises + 6, most), "eve": (0, most)}
+    steps = 2 * len(LABS[6].steps)
+    most = exercises + steps + sum(question.points for question in LABS[6].questions)
+    assert scores == {"ada": (exercises + steps, most), "bob": (exercises + steps - 2, most), "eve": (0, most)}

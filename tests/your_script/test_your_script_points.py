@@ -5,6 +5,7 @@ import math
 import pytest
 
 from hpml_lab.core.experiment import Table
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.your_script import LabReport, kernel_points, report_points
 from hpml_lab.your_script.tools.trainings import ScriptScaling
 
@@ -45,6 +46,11 @@ def test_a_report_that_is_missing_or_damaged_gives_none_and_says_so(tmp_path, co
         (tmp_path / "report.json").write_bytes(content)
     found = report_points(tmp_path, STEPS)
     assert found.points == 0 and len(found.problems) == 1 and "report.json" in found.problems[0]
+
+
+def test_a_step_that_there_is_none_of_is_said(tmp_path):
+    with pytest.raises(LabError, match="there is no step 'part'.*parts, workers"):
+        report_points(tmp_path, ["part"])
 
 
 N = 300_000_000

@@ -9,7 +9,7 @@ from hpml_lab.core.experiment.render import table_text
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.your_script.tools.lab_report import DONE, NOT_HERE, LabReport, LabStep, report_in
-from hpml_lab.your_script.tools.lab_steps import TASKS
+from hpml_lab.your_script.tools.lab_steps import TASKS, task_called
 from hpml_lab.your_script.tools.lab_task import Lab, NotHere
 
 
@@ -84,8 +84,7 @@ def require_steps(script: Sequence[str], names: Sequence[str]) -> None:
     """Raise LabError for a script that is not there, and for a name that is no step's."""
     check_script(script)
     for name in names:
-        if name not in TASKS:
-            raise LabError(f"there is no step {name!r}.", f"The steps are {', '.join(TASKS)}.")
+        task_called(name)
 
 
 def step_text(report: LabReport, step: LabStep) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.your_script.tools.lab_report import DONE, FILE, LabReport, LabStep, implausible, read_report
+from hpml_lab.your_script.tools.lab_steps import task_called
 
 CACHED = 64e6  # bytes: so many may come from a cache, which is faster than main memory
 TOLERANCE = 1.1  # of a limit that was measured
@@ -41,7 +42,10 @@ def report_points(folder: Path | str, steps: Sequence[str]) -> LabPoints:
 
     One point where the prediction or the sentence is missing. A step that the machine could not do counts like one that it did,
     where a sentence says what was expected of it. A report that is missing or damaged gives none, and says so.
+    Raises LabError for a step that there is none of.
     """
+    for name in steps:
+        task_called(name)
     try:
         report = read_report(Path(folder) / FILE)
     except LabError as error:

@@ -191,7 +191,6 @@ def scale_ranks(lab: Lab) -> Findings:
     several = [f"{row.kind}, {row.ranks} ranks: {row.speed_up:.2f} times the samples per second." for row in rows[1:]]
     if not gpus:
         several.append(f"Ranks share {machine.cores()} cores, and one rank has them all: a speed-up of 1 is what to expect.")
-    several.append("Compute against communication of your own net: `distributed.time_step_parts(make_net, make_batch)`.")
     return Findings(
         [*several, *says, *not_run(lab, [f"{kind}, {ranks} ranks" for kind, ranks, _ in left])], [Table("Ranks", rows)]
     )

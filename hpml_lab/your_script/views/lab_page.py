@@ -43,7 +43,38 @@ def gains_figure(table: Table) -> Any:
     return figure
 
 
-FIGURES: dict[str, Callable[[Table], Any]] = {"EpochRow": epochs_figure, "GainRow": gains_figure}  # of a table's rows
+def scales_figure(table: Table) -> Any:
+    """The learned scales of each batch norm: from the smallest to the largest, with the median."""
+    figure = style.new_figure(6, 1.2 + 0.2 * len(table.rows))
+    axes = figure.subplots()
+    places = range(len(table.rows), 0, -1)  # the first layer on top
+    axes.hlines(places, [row.smallest for row in table.rows], [row.largest for row in table.rows], color=style.GREY)
+    axes.plot([row.median for row in table.rows], places, "o", color=style.CYCLE[0], label="median")
+    axes.axvline(1, color=style.GREY, linestyle="--", label="at the start")
+    axes.set_yticks(places, [row.layer for row in table.rows], fontsize=8)
+    axes.set(xlabel="|scale|")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=2)
+    return figure
+
+
+def split_figure(table: Table) -> Any:
+    """The parts of a training step, for each number of ranks and each batch."""
+    figure = style.new_figure(6, 1.2 + 0.3 * len(table.rows))
+    axes = figure.subplots()
+    names = {"forward": "forward", "backward": "backward", "waiting": "all-reduce, not hidden", "optimizer": "optimizer"}
+    parts = {label: [max(0.0, getattr(row, name)) for row in table.rows] for name, label in names.items()}
+    stacked_bars(axes, [f"{row.ranks} × {row.batch}" for row in table.rows], parts)
+    axes.set(xlabel="ms", ylabel="ranks × batch of a rank")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=4)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Table], Any]] = {  # of a table's rows
+    "EpochRow": epochs_figure,
+    "GainRow": gains_figure,
+    "ScaleRow": scales_figure,
+    "StepRow": split_figure,
+}
 
 
 def lab_page(report: LabReport) -> str:
