@@ -42,14 +42,16 @@ TOPICS = (
     "targets",
     "capstone",
     "serving",
+    "your_script",
 )
+WITHOUT_EXPERIMENTS = {"your_script"}  # what it runs is the reader's
 # Which floor a part of the package is on: it may import what is below it, and itself.
 SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "quantization", "serving": "capstone"}
 FLOORS = [
     {"core"},
     {"data", "optim", "profilers"},
     {"landscape", "referee"},
-    set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
+    set(TOPICS) - SECOND_HALVES.keys() - {"capstone", "your_script"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving", "your_script"},
     {"report", "references", "course"},
@@ -167,7 +169,7 @@ def test_a_module_name_has_one_meaning_in_the_package():
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_topic_has_its_parts_and_nothing_else(topic):
     found = {path.name for path in (PACKAGE / topic).iterdir() if path.name != "__pycache__"}
-    assert found - PARTS == {"__init__.py"} and {"experiments"} <= found, (
+    assert found - PARTS == {"__init__.py"} and ("experiments" in found) == (topic not in WITHOUT_EXPERIMENTS), (
         f"hpml_lab/{topic} has {sorted(found)}: what is not its front door goes into one of {', '.join(sorted(PARTS))}"
     )
 
@@ -305,7 +307,7 @@ def test_an_experiment_is_one_file_with_its_name(experiment):
     assert function.__module__ == wanted, f"{experiment.slug} is in {function.__module__}: move it to {wanted}"
 
 
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic not in WITHOUT_EXPERIMENTS])
 def test_what_stands_next_to_the_experiments_is_listed_and_used_by_several(topic):
     folder, slugs = PACKAGE / topic / "experiments", {row.function.__name__ for row in EXPERIMENTS if row.topic == topic}
     found = {path.stem for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")}
@@ -390,7 +392,8 @@ def test_notebook_00_and_the_readme_list_it(path):
 def test_a_notebook_has_its_topic_and_its_tests(path):
     topic = path.stem.split("_", 1)[1]
     assert topic in TOPICS, f"add {topic} to TOPICS of tests/test_house.py, or name {path.name} after its topic"
-    for folder in (PACKAGE / topic / "experiments", ROOT / "tests" / topic):
+    rows = [] if topic in WITHOUT_EXPERIMENTS else [PACKAGE / topic / "experiments"]
+    for folder in [*rows, PACKAGE / topic, ROOT / "tests" / topic]:
         assert folder.is_dir(), f"{path.name} needs the folder {folder}: make it"
 
 

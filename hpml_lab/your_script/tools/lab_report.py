@@ -78,6 +78,17 @@ class LabReport:
         return atomic_write(Path(folder) / FILE, written_record(record | {"tables": self.tables}))
 
 
+def scalars(report: LabReport) -> list[tuple[str, float, int]]:
+    """(name, value, row) of each number in a report's tables: what TensorBoard and Weights & Biases take."""
+    return [
+        (f"{table.title}/{heading}", float(value), at)
+        for table in report.tables
+        for at, row in enumerate(table.cells())
+        for heading, value in zip(table.columns.values(), row, strict=True)
+        if isinstance(value, int | float)
+    ]
+
+
 ANOTHER = "Move it away, or name another folder with --out."
 HINTS = typing.get_type_hints(LabReport)
 

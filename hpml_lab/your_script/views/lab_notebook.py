@@ -1,0 +1,127 @@
+"""A lab in a notebook: a cell for each step, which asks, runs and shows it, and keeps it in the report of the command line."""
+
+import html
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.experiment import Table
+from hpml_lab.core.experiment.registry import default_size
+from hpml_lab.core.experiment.render import folded, table_html
+from hpml_lab.core.experiment.results_folder import results_folder
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import show_picture
+from hpml_lab.core.show.prose import prose_html
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.your_script.lessons import lab_training
+from hpml_lab.your_script.tools.lab import remark, run_lab
+from hpml_lab.your_script.tools.lab_report import DONE, LabReport, report_in
+from hpml_lab.your_script.tools.lab_steps import task_called
+from hpml_lab.your_script.views.lab_page import FIGURES, lab_page
+
+QUICK_OPTIONS = ("--quick", "--samples", "256")
+QUICK_STEPS = ("parts", "profile", "scales")  # those that run the script once; all others do with size full
+SHORT, LONG = 20.0, 60.0  # seconds after which a step begins nothing new, quick and full
+
+
+class LabNotebook:
+    """The lab of one script: `lab.step("parts", guess)` as a cell's last line runs a step and shows it.
+
+    script   the words after `python`; by default the template, which is copied into the folder
+    folder   for the report and its page; by default `lab` among the results
+    size     quick: only the steps that run the script once; full: all. By default the size of all notebooks
+    """
+
+    def __init__(self, script: Sequence[str] = (), folder: Path | str = "", *, size: str = "") -> None:
+        self.size = size or default_size()
+        if not folder and (results := results_folder()) is None:  # nothing is kept, as in tests
+            self._thrown_away = tempfile.TemporaryDirectory(prefix="hpml-lab-", ignore_cleanup_errors=True)
+            results = Path(self._thrown_away.name)
+        self.folder = Path(folder or results / "lab").absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.script = list(script) or [str(self._template()), *(QUICK_OPTIONS if self.size == "quick" else ())]
+
+    def _template(self) -> Path:
+        """The template in the lab's folder; what is there already is the reader's."""
+        path = self.folder / "lab_training.py"
+        return path if path.exists() else atomic_write(path, Path(lab_training.__file__).read_bytes())
+
+    def step(self, name: str, expected: Any = ..., *, run: bool = False, again: bool = False) -> "StepCard":
+        """Run a step, unless the report has it already, and show it.
+
+        expected  what you expect of it, which stands in the report beside what was found
+        run       also where the size would leave it out
+        again     also where the report has it
+        Raises LabError for a step that there is none of.
+        """
+        task_called(name)
+        report = report_in(self.folder, self.script)
+        if expected is not ... and not report.step(name).prediction and report.step(name).state != DONE:
+            remark(self.script, self.folder, name, prediction=str(expected))
+        if run or self.size == "full" or name in QUICK_STEPS:
+            seconds = SHORT if self.size == "quick" else LONG
+            report = run_lab(self.script, self.folder, steps=[name], again=again, seconds=seconds)
+        return StepCard(report, name)
+
+    def explain(self, name: str, sentence: str) -> None:
+        """Write down what you make of a step. Raises LabError for a step that there is none of."""
+        remark(self.script, self.folder, name, sentence=sentence)
+
+    def report(self) -> LabReport:
+        """The report as it is by now."""
+        return report_in(self.folder, self.script)
+
+    def write_page(self) -> Path:
+        """Write the report as one page, which `hpml-lab lab` would write."""
+        return atomic_write(self.folder / "lab.html", lab_page(self.report()))
+
+
+@dataclass(frozen=True)
+class StepCard:
+    """One step of a lab, as a notebook shows it: pictures, sentences, tables."""
+
+    report: LabReport
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {task_called(self.name).title}"  # the same on every machine, for nbval
+
+    def pictures(self) -> list[tuple[Any, str]]:
+        """(figure, caption) of each table that has one."""
+        tables = self.report.tables_of(self.report.step(self.name))
+        with style.in_style():
+            return [(draw(table), draw.__doc__) for table in tables if table.rows and (draw := FIGURES.get(_kind(table)))]
+
+    def html(self) -> str:
+        step = self.report.step(self.name)
+        if not step.state:
+            command = f"<code>hpml-lab lab --steps {self.name} …</code>"
+            return (
+                f"<p>Not run at this size: it takes a minute or two. <code>run=True</code> in this cell or {command} "
+                "runs it; <code>HPML_SIZE=full</code>, all steps.</p>"
+            )
+        lead = "" if step.state == DONE else "Not done here: "
+        words = "".join(_said(lead + line) for line in step.says)
+        tables = "".join(
+            f"<p><b>{html.escape(table.title)}</b></p>{table_html(list(table.columns.values()), table.cells())}"
+            for table in self.report.tables_of(step)
+        )
+        expected = f"<p>You expected: {html.escape(step.prediction)}</p>" if step.prediction else ""
+        return f"{expected}{words}{folded('The table', tables)}"
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        for figure, caption in self.pictures():
+            show_picture(figure, caption)
+        display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
+
+
+def _kind(table: Table) -> str:
+    return type(table.rows[0]).__name__
+
+
+def _said(line: str) -> str:
+    return f"<pre>{html.escape(line)}</pre>" if "\n" in line else f"<p>{prose_html(line)}</p>"

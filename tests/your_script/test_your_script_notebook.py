@@ -1,0 +1,104 @@
+"""A lab in a notebook: a cell asks, runs and shows a step, and the report is the one that the command line keeps."""
+
+import pytest
+
+from hpml_lab.core.experiment import Table
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.your_script import LabNotebook, scalars
+from hpml_lab.your_script.tools import lab as lab_module
+from hpml_lab.your_script.tools import lab_steps
+from hpml_lab.your_script.tools.lab_report import FILE, read_report
+from hpml_lab.your_script.tools.lab_task import Findings, LabTask, NotHere
+from hpml_lab.your_script.tools.script_runs import EpochRow
+from hpml_lab.your_script.views.lab_notebook import QUICK_STEPS
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Steps that write down their names instead of starting a script; `devices` cannot be done."""
+    names = []
+
+    def run(name):
+        def step(lab):
+            names.append(name)
+            if name == "devices":
+                raise NotHere("torch sees no GPU here")
+            return Findings([f"{name} & <more>"], [Table(f"Rows of {name}", [EpochRow(1, 0.5, 1.5, 2.0, 0.25)])])
+
+        return step
+
+    for name, task in list(lab_steps.TASKS.items()):
+        monkeypatch.setitem(lab_steps.TASKS, name, LabTask(name, task.title, task.question, task.notebook, run(name)))
+    assert lab_module.TASKS is lab_steps.TASKS
+    return names
+
+
+@pytest.fixture
+def lab(ran, tmp_path):
+    """() -> the lab of a script in a folder, at quick."""
+    script = tmp_path / "train.py"
+    script.write_text("")
+    return lambda **options: LabNotebook([str(script)], tmp_path / "lab", **{"size": "quick", **options})
+
+
+def test_at_quick_only_the_steps_that_run_the_script_once_are_run(lab, ran):
+    for name in lab_steps.TASKS:
+        lab().step(name)
+    assert set(ran) == set(QUICK_STEPS) and len(ran) == len(QUICK_STEPS)
+    assert "<code>run=True</code>" in lab().step("workers").html()
+    assert "workers &amp;" in lab().step("workers", run=True).html()
+
+
+def test_at_full_all_are_and_each_once(lab, ran):
+    for _ in range(2):
+        for name in lab_steps.TASKS:
+            lab(size="full").step(name)
+    assert ran == [*lab_steps.TASKS, "devices"], "what was not possible is tried again"
+
+
+def test_what_was_expected_is_kept_beside_what_was_found(lab, tmp_path):
+    card = lab().step("parts", 33)
+    assert "You expected: 33" in card.html() and "parts &amp; &lt;more&gt;" in card.html() and "Rows of parts" in card.html()
+    again = lab().step("parts", "now I know")
+    assert "You expected: 33" in again.html(), "afterwards it would be no prediction"
+    lab().explain("parts", "it waits")
+    step = read_report(tmp_path / "lab" / FILE).step("parts")
+    assert (step.prediction, step.sentence) == ("33", "it waits")
+
+
+def test_a_step_is_shown_with_its_picture_and_a_text_that_is_the_same_everywhere(lab):
+    card = lab().step("parts")
+    [(figure, caption)] = card.pictures()
+    assert figure.axes and len(caption) > 40 and repr(card) == "parts: Where an epoch's time goes"
+    assert "Not done here: torch sees no GPU here" in lab().step("devices", run=True).html()
+
+
+def test_the_report_becomes_a_page_and_numbers(lab):
+    made = lab()
+    made.step("parts")
+    assert "Rows of parts" in made.write_page().read_text(encoding="utf-8")
+    assert ("Rows of parts/load, s", 0.5, 0) in scalars(made.report()) and len(scalars(made.report())) == 5
+
+
+def test_without_a_script_the_template_is_copied_and_kept_as_the_reader_changes_it(ran, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
+    made = LabNotebook(size="quick")
+    path = tmp_path / "lab" / "lab_training.py"
+    assert made.script[0] == str(path) and "--quick" in made.script and "make_net" in path.read_text(encoding="utf-8")
+    path.write_text("# mine")
+    assert LabNotebook(size="full").script == [str(path)] and path.read_text() == "# mine"
+
+
+def test_where_nothing_is_kept_the_folder_is_thrown_away(ran, monkeypatch):
+    monkeypatch.setenv("HPML_RESULTS", "")
+    made = LabNotebook(size="quick")
+    folder = made.folder
+    made.step("parts")
+    assert (folder / FILE).exists()
+    made._thrown_away.cleanup()
+    assert not folder.exists()
+
+
+def test_a_step_that_there_is_none_of_is_said(lab):
+    with pytest.raises(LabError, match="there is no step 'part'"):
+        lab().step("part")
