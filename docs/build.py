@@ -31,7 +31,7 @@ COLAB = URLS["Repository"].replace("https://github.com", "https://colab.research
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
-PAGES = ("docs/instructors.md", "docs/labs.md", "data/README.md", "CONTRIBUTING.md")
+PAGES = ("docs/syllabus.md", "docs/instructors.md", "docs/labs.md", "data/README.md", "CONTRIBUTING.md")
 AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
 MOVING = ("optimizer_lab", "formula", "frames")  # what a widget leaves for a page: its settings, its name, or all its pictures
 NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
