@@ -101,6 +101,15 @@ def test_a_question_is_an_exercise_a_prediction_or_has_its_answer_folded_below(n
     )
 
 
+def test_five_questions_and_their_answers_stand_before_the_key_points(notebook):
+    [at] = [at for at, cell in enumerate(notebook.cells) if cell.source.startswith("## Key points")]
+    last = notebook.cells[at - 1].source
+    assert last.startswith("## Five questions\n") and len(questions(last)) >= 5 and len(ANSWER.findall(last)) == 5, (
+        f"{notebook.name}: put a cell `## Five questions` there, each with its folded answer, from the notebook's own text"
+    )
+    assert re.findall(r"^\*\*(\d)\.\*\* ", last, flags=re.MULTILINE) == list("12345")
+
+
 def test_a_folded_answer_is_short_and_in_no_exercise(notebook):
     folds = [cell for cell in notebook.cells if cell.cell_type == "markdown" and "<details" in cell.source]
     for cell in folds:
