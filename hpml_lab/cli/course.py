@@ -20,7 +20,10 @@ def add_parser(commands) -> None:
         "class-page", help="one page of a class: exercise, named mistake, how often; or of its lab reports"
     )
     page.add_argument(
-        "course", type=Path, metavar="COURSE", help="an nbgrader course after autograde; or a folder of STUDENT/report.json"
+        "course",
+        type=Path,
+        metavar="COURSE",
+        help="an nbgrader course after autograde; or a folder of students, each with a report.json",
     )
     page.add_argument("--out", type=Path, metavar="FILE", help="default: COURSE/class.html")
     page.set_defaults(command=write_class_page)
@@ -35,21 +38,27 @@ def write(chosen: argparse.Namespace) -> int:
         notebook_file(name)
     machine.require_torch()
     from hpml_lab.course.assignment import write_assignments
-    from hpml_lab.course.lab_assignment import write_lab
+    from hpml_lab.course.lab_assignment import lab_sheet, write_lab
 
+    for number in chosen.lab:  # before anything is written
+        lab_sheet(number)
+    names = []
     for path, count in write_assignments(chosen.notebooks, chosen.out):
         print(f"{path}: {count} exercises")
+        names.append(path.parent.name)
     for number in chosen.lab:
-        for path in write_lab(number, chosen.out):
-            print(path)
-    print(f"Next, in {chosen.out}: nbgrader generate_assignment {path.parent.name}")
+        written = write_lab(number, chosen.out)
+        print(*written, sep="\n")
+        names.append(written[0].parent.name)
+    for name in names:
+        print(f"Next, in {chosen.out}: nbgrader generate_assignment {name}")
     return FINE
 
 
 def write_class_page(chosen: argparse.Namespace) -> int:
     from hpml_lab.core.system.files import atomic_write
 
-    if any(chosen.course.glob("*/report.json")):
+    if any(path for form in ("*/report.json", "*/lab*/report.json") for path in chosen.course.glob(form)):
         machine.require_torch()
         from hpml_lab.course.lab_reports import reports_page as page
     else:

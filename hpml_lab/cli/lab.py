@@ -55,5 +55,5 @@ def lab(chosen: argparse.Namespace) -> int:
         if not remarks:
             run_lab(script, chosen.out, steps=steps, again=chosen.again, seconds=chosen.seconds, say=say)
     finally:  # an interrupted lab has a page of what is done
-        print(atomic_write(chosen.out / PAGE, lab_page(report_in(chosen.out, script))))
+        print(atomic_write(chosen.out / PAGE, lab_page(report_in(chosen.out, script, measured_here=False))))
     return FINE

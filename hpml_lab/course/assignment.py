@@ -40,6 +40,7 @@ c.CourseDirectory.root = {root!r}
 c.ExecutePreprocessor.timeout = 120  # for a cell: a check ends an endless loop by itself, after 10 s of computing
 c.ClearSolutions.code_stub = {{"python": ""}}  # a stub has its own `...`
 c.ClearSolutions.enforce_metadata = True
+c.Autograde.exclude_overwriting = {{f"lab{{n}}": ["report.json", "lab_training.py"] for n in range(1, 7)}}  # the students' own
 """
 
 

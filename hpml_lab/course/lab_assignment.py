@@ -26,10 +26,11 @@ JOB = """\
 {gpus}# In the lab's folder, from the environment that has hpml-lab, which sbatch passes on: sbatch lab.sbatch
 {commands}
 """
+IMPORTS = "from hpml_lab.your_script import kernel_points, report_points"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 KERNELS = 6
 KERNELS_STUB = """\
-gb_per_s, gflop_per_s = ..., ...  # your machine's limits: `from hpml_lab.core import ceiling; ceiling("cpu")` measures them
+gb_per_s, gflop_per_s = ..., ...  # your machine's limits, on all its cores: `hpml_lab.core.ceiling("cpu", threads=8)`
 measured = {
     # "numpy, 300,000,000": (bytes, FLOPs, seconds),
 }"""
@@ -38,14 +39,10 @@ gb_per_s, gflop_per_s = 30, 200
 sizes = {"C": 3e8, "C, unrolled": 3e8, "BLAS": 3e8, "Python": 1e6, "NumPy": 3e8, "torch": 3e8}
 measured = {name: (8 * n, 2 * n, 0.1 + n / 3e9) for name, n in sizes.items()}"""
 KERNELS_CHECK = """\
-from hpml_lab.your_script import kernel_points
-
-found = kernel_points(measured, gb_per_s=gb_per_s, gflop_per_s=gflop_per_s, at_least={kernels})
+found = kernel_points(measured, gb_per_s=gb_per_s, gflop_per_s=gflop_per_s, intensity=2 / 8, at_least={kernels})
 print(found)
 found.points"""
 REPORT_CHECK = """\
-from hpml_lab.your_script import report_points
-
 found = report_points(".", steps={steps!r})
 print(found)
 found.points"""
@@ -85,21 +82,24 @@ Before each step, write down what you expect of it, and afterwards what you make
 one point for the measurement and one for both sentences.
 
 ```
-hpml-lab lab --out . --predict parts "it waits for a third of the time" lab_training.py
-hpml-lab lab --out . --steps parts lab_training.py
-hpml-lab lab --out . --explain parts "…" lab_training.py
+hpml-lab lab --out . --predict parts "it waits for a third of the time" lab_training.py --quick
+hpml-lab lab --out . --steps parts lab_training.py --quick
+hpml-lab lab --out . --explain parts "more than I thought: …" lab_training.py --quick
 ```
 
-Write the same words behind `lab_training.py` each time, and `--out .` in each command: the report, `report.json`, lies beside
-this notebook then, and is handed in with it. On a cluster, `lab.sbatch` runs the steps.
+Write the same words from the script's name on each time, and `--out .` in each command: the report, `report.json`, lies beside
+this notebook then, and is handed in with it. On a cluster `lab.sbatch` runs the steps, with the same words in its line
+`script=`; predictions and sentences may be written on the login node. With a GPU leave `--quick` out, in all of them.
 """
+COMMANDS = ['script="lab_training.py --quick"', "hpml-lab doctor", "hpml-lab lab --out . --seconds 300 --steps {steps} $script"]
 LABS = {
     1: LabSheet(
         "Lab 1: a dot product, and a roofline",
         """\
 Write the dot product of two vectors of float32 numbers as a loop in C, the same loop unrolled by four, with BLAS, as a loop in
 Python, with NumPy and with torch. Time each for N = 1,000,000 and, where it ends within a minute, for N = 300,000,000. Section
-`dot-product` of notebook 01 shows what to expect; the code is to be yours, and is handed in with this notebook.
+`dot-product` of notebook 01 shows what to expect. The code is to be yours: put it into files beside this notebook, which are
+handed in with it, and only figures into the cell below: the notebook is executed again, elsewhere, when it is graded.
 
 Fill in six kernels or more, and draw them, by `roofline({"my kernel": (FLOP/byte, GFLOP/s)})` of `hpml_lab.tensors`. What is
 faster than your machine's limits allow gets no point.
@@ -144,8 +144,8 @@ faster than your machine's limits allow gets no point.
             LabQuestion(
                 "workers",
                 3,
-                "Compare one worker with the best number: which part of an epoch became shorter, and why is there no further "
-                "gain?",
+                "Run the script with `--workers 1` and with the best number, and compare: which part of an epoch became "
+                "shorter, and why is there no further gain?",
                 "Waiting for batches; the loader then keeps up, or the cores are used up. A figure of the report for each.",
             ),
             LabQuestion(
@@ -168,7 +168,7 @@ faster than your machine's limits allow gets no point.
                 "`nets.layer_costs(net, x)`; as many gradients as trained parameters. The last stage: channels squared.",
             ),
         ],
-        ["hpml-lab doctor", "hpml-lab lab --out . --steps {steps} lab_training.py"],
+        COMMANDS,
         ("parts", "workers", "profile", "devices", "seeds", "optimizers", "norms", "precision"),
         gpus=1,
     ),
@@ -181,8 +181,8 @@ faster than your machine's limits allow gets no point.
             LabQuestion(
                 "split",
                 4,
-                "Step `split`: 1, 2 and 4 ranks × batches of 32, 128 and 512 on each, their compute, messages and speed-up. "
-                "Where does communication matter most, and why there?",
+                "Step `split`, on GPUs 1, 2 and 4 ranks with 32, 128 and 512 on each, otherwise 1 and 2 with 4 and 16: where "
+                "does communication matter most, and why there?",
                 "Small batches: the gradients are as many bytes whatever the batch.",
             ),
             LabQuestion(
@@ -211,11 +211,18 @@ faster than your machine's limits allow gets no point.
                 "Fewer steps; linear scaling of the rate with a warm-up, or LARS. Differences against the seeds.",
             ),
         ],
-        ["hpml-lab doctor", "hpml-lab lab --out . --steps {steps} lab_training.py"],
+        COMMANDS,
         ("parts", "seeds", "schedules", "ranks", "split"),
         gpus=4,
     ),
 }
+
+
+def lab_sheet(number: int) -> LabSheet:
+    """What is handed out for a lab. Raises LabError for one that is not here."""
+    if number not in LABS:
+        raise LabError(f"lab {number} is not here.", f"Choose one of {', '.join(map(str, LABS))}; docs/labs.md has the others.")
+    return LABS[number]
 
 
 def write_lab(number: int, course: Path) -> list[Path]:
@@ -223,8 +230,7 @@ def write_lab(number: int, course: Path) -> list[Path]:
 
     Raises LabError for a lab that is not here.
     """
-    if (sheet := LABS.get(number)) is None:
-        raise LabError(f"lab {number} is not here.", f"Choose one of {', '.join(map(str, LABS))}; docs/labs.md has the others.")
+    sheet = lab_sheet(number)
     name = f"lab{number}"
     written = [write_source(course, name, name, lab_notebook(sheet))]
     for notebook, exercises in sheet.exercises.items():
@@ -243,7 +249,7 @@ def job_file(number: int, sheet: LabSheet) -> str:
 
 def lab_notebook(sheet: LabSheet) -> nbformat.NotebookNode:
     """What is measured, its check, and the questions; each with a cell for the answer behind it."""
-    cells = [new_markdown_cell(f"# {sheet.title}\n\n{sheet.text.strip()}", id="lab")]
+    cells = [new_markdown_cell(f"# {sheet.title}\n\n{sheet.text.strip()}", id="lab"), new_code_cell(IMPORTS, id="imports")]
     if sheet.steps:
         check, points = REPORT_CHECK.format(steps=tuple(sheet.steps)), 2 * len(sheet.steps)
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Template
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.course.lab_assignment import LABS
 from hpml_lab.your_script import DONE, TASKS, LabReport, read_report, shortcomings
 
 FILE = "report.json"
@@ -58,21 +59,25 @@ class LabWork:
 
 
 def lab_works(folder: Path | str) -> list[LabWork]:
-    """The reports `<folder>/<student>/report.json`, in order of the names. Raises LabError where there is none."""
-    paths = sorted(Path(folder).glob(f"*/{FILE}"))
+    """The reports `<folder>/<student>/report.json`, in order of the names. Raises LabError where there is none.
+
+    Also those of an nbgrader course's `submitted`, where each student has a folder for each lab: `<student>/lab2/report.json`.
+    """
+    paths = sorted(path for form in (f"*/{FILE}", f"*/lab*/{FILE}") for path in Path(folder).glob(form))
     if not paths:
         raise LabError(f"{folder} has no reports.", f"Give each student a folder in it, with a {FILE}.")
-    return [_work(path) for path in paths]
+    return [_work(path, path.relative_to(folder).parent.as_posix()) for path in paths]
 
 
-def _work(path: Path) -> LabWork:
-    work = LabWork(os.fsencode(path.parent.name).decode("utf-8", "backslashreplace"))
+def _work(path: Path, student: str) -> LabWork:
+    work = LabWork(os.fsencode(student).decode("utf-8", "backslashreplace"))
     try:
         work.report = read_report(path)
     except LabError as error:
         work.problems.append(error.problem.replace(str(path), FILE))
         return work
-    work.problems += shortcomings(work.report, TASKS)
+    sheet = next((sheet for number, sheet in LABS.items() if path.parent.name == f"lab{number}"), None)
+    work.problems += shortcomings(work.report, sheet.steps if sheet else list(TASKS))
     return work
 
 

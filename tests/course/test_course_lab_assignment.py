@@ -8,12 +8,13 @@ import re
 import shlex
 import shutil
 import subprocess
+import types
 
 import nbformat
 import pytest
 from test_course import graded_cells, nbgrader
 
-from hpml_lab.cli import make_parser
+from hpml_lab.cli import main, make_parser
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.judge.exercises import find_exercise
@@ -66,8 +67,10 @@ def test_the_job_file_is_shell_and_its_commands_exist(tmp_path, number):
     head, *body = text.splitlines()
     assert head == "#!/bin/bash" and f"#SBATCH --job-name=lab{number}" in body
     assert ("--gpus-per-node" in text) == (LABS[number].gpus > 0)
-    commands = [line for line in body if line and not line.startswith("#")]
-    assert len(commands) >= 2
+    lines = [line for line in body if line and not line.startswith("#")]
+    [script] = [line.removeprefix("script=").strip('"') for line in lines if line.startswith("script=")] or [""]
+    commands = [line.replace("$script", script) for line in lines if not line.startswith("script=")]
+    assert len(commands) >= 2 and (not script or any(line.endswith(script) for line in commands))
     for command in commands:
         assert_exists(command)
 
@@ -90,28 +93,51 @@ def test_the_commands_of_the_sheets_exist():
 
 
 def test_the_solution_of_lab_1_earns_all_points():
-    stub, check = (cell.source for cell in lab_notebook(LABS[1]).cells if cell.cell_type == "code")
+    imports, stub, check = (cell.source for cell in lab_notebook(LABS[1]).cells if cell.cell_type == "code")
     names, printed = {}, io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(stub, names)
-        exec(check, names)
+        for code in (imports, stub, check):
+            exec(code, names)
     assert printed.getvalue() == "6 of 6 points\n" and names["found"].points == 6
 
 
 def test_an_untouched_lab_1_ends_and_earns_nothing():
-    stub, check = (cell.source for cell in lab_notebook(LABS[1]).cells if cell.cell_type == "code")
+    imports, stub, check = (cell.source for cell in lab_notebook(LABS[1]).cells if cell.cell_type == "code")
     names = {}
+    exec(imports, names)
     exec(re.sub(r"### BEGIN SOLUTION.*### END SOLUTION", "", stub, flags=re.DOTALL), names)
     exec(check, names)
     assert names["found"].points == 0 and names["found"].problems == [
-        "gb_per_s is Ellipsis, not a number above 0",
-        "gflop_per_s is Ellipsis, not a number above 0",
+        "gb_per_s is Ellipsis, not a number above 0 and up to 20000",
+        "gflop_per_s is Ellipsis, not a number above 0 and up to 5e+06",
     ]
 
 
 def test_a_lab_that_is_not_here_is_said(tmp_path):
     with pytest.raises(LabError, match="lab 5 is not here"):
         write_lab(5, tmp_path)
+
+
+@pytest.mark.parametrize("numbers", [["5"], ["1", "5"]])
+def test_a_lab_that_is_not_here_is_said_before_anything_is_written(tmp_path, capsys, numbers):
+    words = [word for number in numbers for word in ("--lab", number)]
+    assert main(["assignment", *words, "--out", str(tmp_path / "course")]) == 2
+    assert "lab 5 is not here" in capsys.readouterr().err and not (tmp_path / "course").exists()
+
+
+def test_the_command_names_the_next_one_for_each(tmp_path, capsys):
+    assert main(["assignment", "--lab", "1", "--lab", "6", "05_adaptive", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert [line.rpartition(" ")[2] for line in out.splitlines() if line.startswith("Next")] == ["adaptive", "lab1", "lab6"]
+    assert "exclude_overwriting" in (tmp_path / "nbgrader_config.py").read_text()
+    config = types.SimpleNamespace(CourseDirectory=types.SimpleNamespace(), ExecutePreprocessor=types.SimpleNamespace())
+    config.ClearSolutions, config.Autograde = types.SimpleNamespace(), types.SimpleNamespace()
+    exec((tmp_path / "nbgrader_config.py").read_text(), {"get_config": lambda: config})
+    assert config.Autograde.exclude_overwriting["lab2"] == ["report.json", "lab_training.py"]
+
+
+def test_nothing_named_is_said(tmp_path, capsys):
+    assert main(["assignment", "--out", str(tmp_path)]) == 2 and "nothing to hand out" in capsys.readouterr().err
 
 
 def report(speed_up):
@@ -150,4 +176,4 @@ def test_three_submissions_of_lab_6_are_graded(labs):
     )
     steps = 2 * len(LABS[6].steps)
     most = exercises + steps + sum(question.points for question in LABS[6].questions)
-    assert scores == {"ada": (exercises + steps, most), "bob": (exercises + steps - 2, most), "eve": (0, most)}
+    assert scores == {"ada": (exercises + steps, most), "bob": (exercises + steps - 1, most), "eve": (0, most)}

@@ -7,6 +7,7 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.course.lab_assignment import LABS
 from hpml_lab.course.lab_reports import lab_works, reports_page
 from hpml_lab.your_script import TASKS, LabReport
 from hpml_lab.your_script.tools.trainings import ScriptScaling
@@ -39,6 +40,15 @@ def test_what_is_missing_and_what_cannot_be_is_said(folder):
     assert bob.problems[0].startswith("not run: workers, profile") and bob.problems[1] == "no sentence: parts, ranks"
     assert bob.problems[2] == "Ranks: 2 ranks are 3 times as fast as one"
     assert len(eve.problems) == 1 and eve.problems[0].startswith("report.json ") and eve.done == 0
+
+
+def test_the_folders_of_a_course_are_read_and_a_lab_asks_for_its_steps(tmp_path):
+    target = tmp_path / "submitted" / "ada" / "lab6"
+    target.mkdir(parents=True)
+    report(steps=LABS[6].steps).write(target)
+    [work] = lab_works(tmp_path / "submitted")
+    assert work.student == "ada/lab6" and work.problems == []
+    assert main(["class-page", str(tmp_path / "submitted")]) == 0
 
 
 def test_the_page_has_all_students_and_their_words(folder):

@@ -11,7 +11,7 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.your_script.tools import from_outside, trainings
+from hpml_lab.your_script.tools import from_outside, lab_report, lab_steps, trainings
 from hpml_lab.your_script.tools import lab as lab_module
 from hpml_lab.your_script.tools.lab import remark, run_lab
 from hpml_lab.your_script.tools.lab_report import DONE, FILE, NOT_HERE, LabReport, implausible, read_report
@@ -197,6 +197,7 @@ def steps_of(monkeypatch, **runs):
     """Let a lab have these steps only, {name: what runs}."""
     tasks = {name: LabTask(name, name, "What?", "08", run) for name, run in runs.items()}
     monkeypatch.setattr(lab_module, "TASKS", tasks)
+    monkeypatch.setattr(lab_steps, "TASKS", tasks)
     return tasks
 
 
@@ -280,6 +281,27 @@ def test_a_report_of_another_script_or_machine_is_left_alone(script, tmp_path):
     with pytest.raises(LabError, match="the script was train.py, and is train.py --lr 1"):
         run_lab([name, "--lr", "1"], "lab", steps=["parts"])
     assert (tmp_path / "lab" / FILE).read_bytes() == before
+
+
+def test_words_may_be_written_on_another_machine_than_the_figures(script, tmp_path, monkeypatch):
+    """On a cluster a login node and a compute node: predictions before, sentences after."""
+    name = script(KNOWN)
+    nodes = iter(["login", "compute", "login", "login"])
+    monkeypatch.setattr(lab_report.machine, "cpu_name", lambda: next(nodes))
+    remark([name], "lab", "parts", prediction="half of it")
+    run_lab([name], "lab", steps=["parts"])
+    report = remark([name], "lab", "parts", sentence="less")
+    assert report.machine == "compute" and report.step("parts").prediction == "half of it"
+    with pytest.raises(LabError, match="the machine was compute, and is login"):
+        run_lab([name], "lab", steps=["seeds"])
+
+
+def test_a_prediction_for_a_changed_script_starts_the_step_anew(script, tmp_path):
+    name = script(KNOWN)
+    run_lab([name], "lab", steps=["parts"])
+    script(KNOWN + "# changed")
+    step = remark([name], "lab", "parts", prediction="17 %").step("parts")
+    assert step.state == "" and step.tables == [] and read_report(tmp_path / "lab" / FILE).tables == []
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,26 @@ def test_at_full_all_are_and_each_once(lab, ran):
 
 def test_what_was_expected_is_kept_beside_what_was_found(lab, tmp_path):
     card = lab().step("parts", 33)
-    assert "You expected: 33" in card.html() and "parts &amp; &lt;more&gt;" in card.html() and "Rows of parts" in card.html()
+    assert "You expected: 33." in card.html() and "parts &amp; &lt;more&gt;" in card.html() and "Rows of parts" in card.html()
     again = lab().step("parts", "now I know")
     assert "You expected: 33" in again.html(), "afterwards it would be no prediction"
     lab().explain("parts", "it waits")
     step = read_report(tmp_path / "lab" / FILE).step("parts")
     assert (step.prediction, step.sentence) == ("33", "it waits")
+
+
+def test_a_guess_may_change_until_the_step_has_run(lab, tmp_path):
+    assert "You expected: 2." in lab().step("workers", 2).html()
+    assert "You expected: 4." in lab().step("workers", 4, run=True).html()
+    (tmp_path / "train.py").write_text("# another script")
+    assert "You expected: 5." in lab().step("workers", 5, run=True).html()
+
+
+def test_a_sentence_that_is_not_there_is_not_kept(lab, tmp_path):
+    lab().step("parts")
+    lab().explain("parts", "mine")
+    lab().explain("parts", ...)
+    assert read_report(tmp_path / "lab" / FILE).step("parts").sentence == "mine"
 
 
 def test_a_step_is_shown_with_its_picture_and_a_text_that_is_the_same_everywhere(lab):
@@ -83,10 +97,21 @@ def test_the_report_becomes_a_page_and_numbers(lab):
 def test_without_a_script_the_template_is_copied_and_kept_as_the_reader_changes_it(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
     made = LabNotebook(size="quick")
-    path = tmp_path / "lab" / "lab_training.py"
+    path = tmp_path / "lab" / "lab_training-quick" / "lab_training.py"
     assert made.script[0] == str(path) and "--quick" in made.script and "make_net" in path.read_text(encoding="utf-8")
     path.write_text("# mine")
-    assert LabNotebook(size="full").script == [str(path)] and path.read_text() == "# mine"
+    assert LabNotebook(size="quick").script == made.script and path.read_text() == "# mine"
+
+
+def test_another_script_or_size_has_a_folder_of_its_own(ran, tmp_path, monkeypatch):
+    """So that the next step of a reader, a larger size or another script, meets no report of the one before."""
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_train.py").write_text("")
+    for made in (LabNotebook(size="quick"), LabNotebook(size="full"), LabNotebook("my_train.py", size="full")):
+        assert "parts &amp;" in made.step("parts").html()
+    assert made.script == ["my_train.py"] and made.folder.name == "my_train-full"
+    assert len(list((tmp_path / "lab").iterdir())) == 3
 
 
 def test_where_nothing_is_kept_the_folder_is_thrown_away(ran, monkeypatch):

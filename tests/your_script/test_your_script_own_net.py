@@ -1,5 +1,6 @@
 """Steps that look into a script's net: the scales of batch norm, and the parts of a step on ranks."""
 
+import os
 import sys
 
 import pytest
@@ -74,7 +75,7 @@ def test_every_batch_norm_of_the_template_has_a_row():
     [
         ("import argparse; argparse.ArgumentParser().parse_args()", "it does not take this: --save"),
         ("print('epoch 1: load 1 s, train 2 s, total 3 s, loss 1')", "it takes --save and writes no file"),
-        (SAVES.replace("torch.save(net.", "torch.save(nn.Linear(2, 2)."), "its net has no batch norm with scales"),
+        (SAVES.replace("torch.save(net.", "torch.save(nn.Linear(2, 2)."), "there are no scales of batch norm in the file"),
     ],
 )
 def test_a_script_whose_scales_cannot_be_read_says_why(lab, text, why):
@@ -84,22 +85,45 @@ def test_a_script_whose_scales_cannot_be_read_says_why(lab, text, why):
 
 
 def test_the_functions_are_the_scripts_and_nothing_is_trained(lab, capsys):
-    before = list(sys.path)
-    with own_functions(lab(OWN)) as (make_net, make_batch):
+    """A script may change folder and path, ask for its words, and have data classes with hints that are read later."""
+    first = """
+from __future__ import annotations
+import dataclasses, os, sys
+assert sys.argv[1:] == ["--width", "3"], sys.argv
+os.chdir(os.path.dirname(__file__))
+sys.path[:] = [path for path in sys.path if path != os.path.dirname(__file__)] + [os.path.dirname(__file__)]
+
+@dataclasses.dataclass
+class Options:
+    width: int | None = None
+"""
+    made = lab(first + OWN)
+    made.script.extend(["--width", "3"])
+    before = list(sys.path), list(sys.argv), os.getcwd(), set(sys.modules)
+    with own_functions(made) as (make_net, make_batch):
         assert make_net()(make_batch(5)[0]).shape == (5, 2)
-    assert sys.path == before and capsys.readouterr().out == ""
+    assert (list(sys.path), list(sys.argv), os.getcwd(), set(sys.modules)) == before and capsys.readouterr().out == ""
+
+
+def test_what_stands_beside_the_script_is_read_anew_each_time(lab, tmp_path):
+    for width in (8, 4):
+        (tmp_path / "folder" / "beside.py").write_text(f"WIDTH = {width}  # {'x' * width}")
+        with own_functions(lab(OWN)) as (make_net, _):
+            assert make_net()[0].out_features == width
 
 
 @pytest.mark.parametrize(
     "text, why",
     [
+        ("def make_net(:", "it cannot be read: invalid syntax"),
         ("print(1)", "the script does not define `make_net`: () → net and `make_batch`: (size) → (x, y)"),
         (OWN.replace("def make_batch", "def batch"), "the script does not define `make_batch`"),
         ("import no_such_package\n" + OWN, "it cannot be imported: ModuleNotFoundError: No module named 'no_such_package'"),
         (OWN.replace('if __name__ == "__main__":', "if True:"), "it would train when it is imported"),
     ],
 )
-def test_a_script_without_such_functions_says_which(lab, text, why):
+def test_a_script_without_such_functions_says_which(lab, monkeypatch, text, why):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(NotHere) as raised:
         split_step(lab(text))
     assert str(raised.value).startswith(why)
@@ -124,6 +148,27 @@ def test_a_step_of_the_scripts_own_net_is_split_on_ranks(lab, monkeypatch):
         "2 × 4",
         "2 × 16",
     ]
+
+
+def test_a_net_of_texts_is_split_too(lab, monkeypatch):
+    """Its scores and labels have a position more, as those of the second template."""
+    monkeypatch.setattr(own_net.machine, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    text = (
+        OWN.replace("nn.BatchNorm1d(beside.WIDTH), ", "").replace("(size, 3)", "(size, 5, 3)").replace("(size,))", "(size, 5))")
+    )
+    [table] = split_step(lab(text)).tables
+    assert [(row.ranks, row.batch) for row in table.rows] == [(1, 4), (1, 16)]
+
+
+def test_one_gpu_is_no_hindrance_where_the_script_is_told_to_leave_it(lab, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    made = lab("print(1)")
+    with pytest.raises(NotHere, match="there is one GPU"):
+        split_step(made)
+    made.script.extend(["--device", "cpu"])
+    with pytest.raises(NotHere, match="does not define"):
+        split_step(made)
 
 
 def test_a_net_that_fails_is_said_in_one_step(lab, monkeypatch):

@@ -147,11 +147,13 @@ def time_step_parts(
     batches: Sequence[int] = (32, 128, 512),
     samples: int = SAMPLES,
     device: torch.device | str = "cpu",
+    deadline_seconds: float = DEADLINE,
 ) -> list[StepRow]:
     """Where a step of your net goes, on 1, 2, … ranks with DDP: a row for each number of ranks and each batch of a rank.
 
     make_net, make_batch  () → net, and batch size → (x, y); both are called on each rank
     ranks                 from 1 on, each with one thread; on "cuda" one for each GPU
+    deadline_seconds      after which the ranks are ended, and a RankError says so
 
     What is not hidden is the difference between steps with and without DDP's messages, taken in turns. A rank sends
     2 (N − 1) / N times the gradients' bytes, and rank 0 its buffers (batch norm's averages) to all. Each parameter has to get a
@@ -161,7 +163,7 @@ def time_step_parts(
     counts = sorted({1, *_whole(ranks, "ranks")})
     sizes = sorted(set(_whole(batches, "batches")))
     arguments = make_net, make_batch, loss, make_optimizer, counts, sizes, samples, str(device)
-    found = launch(measure_rank, *arguments, ranks=counts[-1], device=device, deadline_seconds=DEADLINE)
+    found = launch(measure_rank, *arguments, ranks=counts[-1], device=device, deadline_seconds=deadline_seconds)
     return step_rows(found, counts, sizes)
 
 

@@ -33,7 +33,7 @@ def run_lab(
     require_steps(script, steps)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    report, digest = report_in(folder, script), _digest(script)
+    report, digest = report_in(folder, script), digest_of(script)
     lab = Lab(script, folder.absolute(), seconds)
     for seeds in [step for step in report.steps if step.name == "seeds" and is_done(step, digest)]:
         rows = [row for table in report.tables_of(seeds) for row in table.rows]
@@ -60,7 +60,7 @@ def is_done(step: LabStep, digest: str) -> bool:
     return step.state == DONE and step.script == digest
 
 
-def _digest(script: Sequence[str]) -> str:
+def digest_of(script: Sequence[str]) -> str:
     """The sha256 of the script's file; "" for a module, whose file is not looked for."""
     files = [Path(word) for word in script if word.endswith(".py") and Path(word).is_file()]
     return hashlib.sha256(files[0].read_bytes()).hexdigest() if files else ""
@@ -71,10 +71,12 @@ def remark(script: Sequence[str], folder: Path | str, name: str, *, prediction: 
     require_steps(script, [name])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    report = report_in(folder, script)
+    report = report_in(folder, script, measured_here=False)
     step = report.step(name)
-    if prediction and is_done(step, _digest(script)):
+    if prediction and is_done(step, digest_of(script)):
         raise LabError(f"{name} has run already: what is expected of it now is no prediction.", "Say what you think of it.")
+    if prediction:  # of a script that has changed: what was found before is no answer to it
+        report.keep(name, "", [], [], 0.0)
     step.prediction, step.sentence = prediction or step.prediction, sentence or step.sentence
     report.write(folder)
     return report

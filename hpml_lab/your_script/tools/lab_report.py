@@ -1,5 +1,6 @@
 """What a lab has found: one JSON file, to which each step is added when it is done, and from which the page is made."""
 
+import importlib
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -89,13 +90,14 @@ def scalars(report: LabReport) -> list[tuple[str, float, int]]:
     ]
 
 
-ANOTHER = "Move it away, or name another folder with --out."
+ANOTHER = "Move it away, or name another folder (--out; in a notebook LabNotebook's folder)."
 HINTS = typing.get_type_hints(LabReport)
 
 
 @reader("a lab's report of this version", ANOTHER)
 def read_report(path: Path | str) -> LabReport:
     """The report in a file. Raises LabError for one that is damaged, of another version, or none."""
+    importlib.import_module("hpml_lab.your_script.tools.lab_steps")  # it registers the rows of all steps
     try:
         record = read_record(Path(path))
     except LabError as error:
@@ -103,8 +105,15 @@ def read_report(path: Path | str) -> LabReport:
     return LabReport(**result_fields(record, HINTS, __name__))
 
 
-def report_in(folder: Path | str, script: Sequence[str]) -> LabReport:
+def said(text: str) -> bool:
+    """Whether a prediction or a sentence was written, and no mere placeholder."""
+    return text.strip(" .…") != ""
+
+
+def report_in(folder: Path | str, script: Sequence[str], *, measured_here: bool = True) -> LabReport:
     """The report that a folder holds of this script on this machine; a new one where it holds none.
+
+    measured_here  False for words alone, which may be written on another machine than that of the figures
 
     Raises LabError for a report of another script, or one of another machine: its figures would stand beside these.
     """
@@ -112,7 +121,11 @@ def report_in(folder: Path | str, script: Sequence[str]) -> LabReport:
     if not (path := Path(folder) / FILE).exists():
         return here
     found = read_report(path)
-    compared = {"script": "the script", "machine": "the machine", "cores": "its cores", "gpu": "the GPU", "torch": "torch"}
+    compared = {"script": "the script"}
+    if measured_here and any(step.state for step in found.steps):
+        compared |= {"machine": "the machine", "cores": "its cores", "gpu": "the GPU", "torch": "torch"}
+    elif measured_here:  # so far it holds predictions
+        found.machine, found.cores, found.gpu, found.torch = here.machine, here.cores, here.gpu, here.torch
     for name, what in compared.items():
         if (before := getattr(found, name)) != (now := getattr(here, name)):
             problem = f"{path} is a report of another run: {what} was {before or 'none'}, and is {now or 'none'}."

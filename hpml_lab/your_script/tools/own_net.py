@@ -6,6 +6,7 @@ import importlib.util
 import io
 import sys
 import tempfile
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.system import machine
@@ -49,7 +51,7 @@ def learned_scales(lab: Lab) -> Findings:
             raise NotHere("it takes --save and writes no file")
         rows = scale_rows(read_weights(path))
     if not rows:
-        raise NotHere("its net has no batch norm with scales")
+        raise NotHere("there are no scales of batch norm in the file that --save wrote, a state_dict")
     least, most = (choose(rows, key=lambda row: row.median) for choose in (min, max))
     says = [f"The median scale is {least.median:.2f} in {least.layer} and {most.median:.2f} in {most.layer}; all began at 1."]
     small = sum(row.small * row.channels for row in rows) / sum(row.channels for row in rows)
@@ -81,14 +83,22 @@ def scale_rows(weights: dict[str, Tensor]) -> list[ScaleRow]:
 
 def split_step(lab: Lab) -> Findings:
     """Compute, communication and optimizer of a training step of the script's net, on one rank and on several."""
-    gpus = torch.cuda.device_count()
+    gpus = 0 if "cpu" in lab.script else torch.cuda.device_count()
     if gpus == 1:
-        raise NotHere("there is one GPU, and each rank needs its own")
+        raise NotHere("there is one GPU, and each rank needs its own: --device cpu behind the script lets them share the cores")
     ranks = [count for count in (1, 2, 4) if count <= (gpus or min(2, machine.cores()))]
     batches, device = ((32, 128, 512), "cuda") if gpus else ((4, 16), "cpu")
     with own_functions(lab) as (make_net, make_batch):
         try:
-            rows = time_step_parts(make_net, make_batch, ranks=ranks, batches=batches, device=device)
+            rows = time_step_parts(
+                make_net,
+                make_batch,
+                loss=each_position,
+                ranks=ranks,
+                batches=batches,
+                device=device,
+                deadline_seconds=LATE * lab.seconds,
+            )
         except LabError as error:
             raise NotHere(str(error)) from error
     several = [row for row in rows if row.ranks > 1]
@@ -97,7 +107,13 @@ def split_step(lab: Lab) -> Findings:
         f"hides; {row.speed_up:.2f} times the samples of one rank."
         for row in several
     ]
-    return Findings(says or ["There is one core, and so one rank."], [Table("Parts of a step", rows)])
+    says.append("The net is that of `make_net()`, without the script's options; each rank has one thread.")
+    return Findings(says, [Table("Parts of a step", rows)])
+
+
+def each_position(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy of (N, C) and (N,), or of (N, L, C) and (N, L), as of a text."""
+    return cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
 @contextlib.contextmanager
@@ -106,24 +122,42 @@ def own_functions(lab: Lab) -> Iterator[tuple[Callable[[], Any], Callable[[int],
 
     Raises NotHere for a script without them, and for one that would train when it is imported.
     """
-    files = [Path(word).absolute() for word in lab.script if word.endswith(".py") and Path(word).is_file()]
-    if not files:
+    at = next((at for at, word in enumerate(lab.script) if word.endswith(".py") and Path(word).is_file()), None)
+    if at is None:
         raise NotHere("no file of the script is named")
-    [path, *_] = files
-    tree = ast.parse(path.read_bytes(), str(path))
+    path = Path(lab.script[at]).absolute()
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError, OSError) as error:
+        raise NotHere(f"it cannot be read: {error}") from error
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if missing := [f"`{name}`: {form}" for name, form in FUNCTIONS.items() if name not in defined]:
         raise NotHere(f"the script does not define {' and '.join(missing)}")
     if not any(isinstance(node, ast.If) and "__name__" in ast.dump(node.test) for node in tree.body):
         raise NotHere('it would train when it is imported: put its last lines under `if __name__ == "__main__":`')
+    paths, arguments, modules = list(sys.path), list(sys.argv), set(sys.modules)
+    with contextlib.chdir(Path.cwd()):  # it may change that, too
+        try:
+            sys.path.insert(0, str(path.parent))
+            sys.argv[:] = [str(path), *lab.script[at + 1 :]]
+            module = _imported(path)
+            yield module.make_net, module.make_batch
+        finally:
+            sys.path[:], sys.argv[:] = paths, arguments
+            for name in set(sys.modules) - modules:  # the reader may change them before the next run
+                if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(path.parent)):
+                    del sys.modules[name]
+
+
+def _imported(path: Path) -> types.ModuleType:
+    """The script as a module of no name that an import finds: so its functions reach ranks by their code."""
     spec = importlib.util.spec_from_file_location("script_of_a_lab", path)
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
+    sys.modules[spec.name] = module  # which dataclasses ask for
     try:
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            raise NotHere(f"it cannot be imported: {type(error).__name__}: {error}") from error
-        yield module.make_net, module.make_batch
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise NotHere(f"it cannot be imported: {type(error).__name__}: {error}") from error
     finally:
-        sys.path.remove(str(path.parent))
+        del sys.modules[spec.name]
+    return module

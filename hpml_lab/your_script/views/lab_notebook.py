@@ -16,7 +16,7 @@ from hpml_lab.core.show.picture import show_picture
 from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.your_script.lessons import lab_training
-from hpml_lab.your_script.tools.lab import remark, run_lab
+from hpml_lab.your_script.tools.lab import digest_of, is_done, remark, run_lab
 from hpml_lab.your_script.tools.lab_report import DONE, LabReport, report_in
 from hpml_lab.your_script.tools.lab_steps import task_called
 from hpml_lab.your_script.views.lab_page import FIGURES, lab_page
@@ -29,19 +29,21 @@ SHORT, LONG = 20.0, 60.0  # seconds after which a step begins nothing new, quick
 class LabNotebook:
     """The lab of one script: `lab.step("parts", guess)` as a cell's last line runs a step and shows it.
 
-    script   the words after `python`; by default the template, which is copied into the folder
-    folder   for the report and its page; by default `lab` among the results
+    script   the words after `python`, or one file; by default the template, which is copied into the folder
+    folder   for the report and its page; by default one for each script and size in `lab` among the results
     size     quick: only the steps that run the script once; full: all. By default the size of all notebooks
     """
 
-    def __init__(self, script: Sequence[str] = (), folder: Path | str = "", *, size: str = "") -> None:
+    def __init__(self, script: Sequence[str] | str = (), folder: Path | str = "", *, size: str = "") -> None:
+        script = [script] if isinstance(script, str) else list(script)
         self.size = size or default_size()
         if not folder and (results := results_folder()) is None:  # nothing is kept, as in tests
             self._thrown_away = tempfile.TemporaryDirectory(prefix="hpml-lab-", ignore_cleanup_errors=True)
             results = Path(self._thrown_away.name)
-        self.folder = Path(folder or results / "lab").absolute()
+        name = next((Path(word).stem for word in script if word.endswith(".py")), "lab_training")
+        self.folder = Path(folder or results / "lab" / f"{name}-{self.size}").absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.script = list(script) or [str(self._template()), *(QUICK_OPTIONS if self.size == "quick" else ())]
+        self.script = script or [str(self._template()), *(QUICK_OPTIONS if self.size == "quick" else ())]
 
     def _template(self) -> Path:
         """The template in the lab's folder; what is there already is the reader's."""
@@ -58,16 +60,18 @@ class LabNotebook:
         """
         task_called(name)
         report = report_in(self.folder, self.script)
-        if expected is not ... and not report.step(name).prediction and report.step(name).state != DONE:
-            remark(self.script, self.folder, name, prediction=str(expected))
+        if expected is not ... and not is_done(report.step(name), digest_of(self.script)):
+            report = remark(self.script, self.folder, name, prediction=str(expected))
         if run or self.size == "full" or name in QUICK_STEPS:
             seconds = SHORT if self.size == "quick" else LONG
             report = run_lab(self.script, self.folder, steps=[name], again=again, seconds=seconds)
         return StepCard(report, name)
 
-    def explain(self, name: str, sentence: str) -> None:
-        """Write down what you make of a step. Raises LabError for a step that there is none of."""
-        remark(self.script, self.folder, name, sentence=sentence)
+    def explain(self, name: str, sentence: Any = ...) -> None:
+        """Write down what you make of a step, if you say it. Raises LabError for a step that there is none of."""
+        task_called(name)
+        if sentence is not ...:
+            remark(self.script, self.folder, name, sentence=str(sentence))
 
     def report(self) -> LabReport:
         """The report as it is by now."""
@@ -96,11 +100,11 @@ class StepCard:
 
     def html(self) -> str:
         step = self.report.step(self.name)
+        expected = f"You expected: {html.escape(step.prediction)}. " if step.prediction else ""
         if not step.state:
-            command = f"<code>hpml-lab lab --steps {self.name} …</code>"
             return (
-                f"<p>Not run at this size: it takes a minute or two. <code>run=True</code> in this cell or {command} "
-                "runs it; <code>HPML_SIZE=full</code>, all steps.</p>"
+                f"<p>{expected}Not run at this size, for it starts the script several times: a minute or two. "
+                "<code>run=True</code> in this cell runs it.</p>"
             )
         lead = "" if step.state == DONE else "Not done here: "
         words = "".join(_said(lead + line) for line in step.says)
@@ -108,8 +112,7 @@ class StepCard:
             f"<p><b>{html.escape(table.title)}</b></p>{table_html(list(table.columns.values()), table.cells())}"
             for table in self.report.tables_of(step)
         )
-        expected = f"<p>You expected: {html.escape(step.prediction)}</p>" if step.prediction else ""
-        return f"{expected}{words}{folded('The table', tables)}"
+        return f"{f'<p>{expected}</p>' if expected else ''}{words}{folded('The table', tables)}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
