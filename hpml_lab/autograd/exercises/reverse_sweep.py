@@ -160,6 +160,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     graphs = {
         "s = x·x, c = s·s + tanh(tanh(s)), f = sum(tanh(tanh(c)) + c·c)": powers(),
         "f = x·x": square(),
+        "f = x, a leaf itself": {"f": Tensor(2.0, True, "f")},
         "r and q, two reshapes of x, and f = sum(r·r) + sum(q·q·q)": reshaped(),
         f"a second time {case}": nodes,
     }

@@ -181,7 +181,11 @@ def _check_items(make: Callable[[int], Any]) -> None:
         )
     for item in (0, "", False, np.arange(3)):
         put, take = make(2)
-        if not put(item) or take() is not item:
+        accepted, got = put(item), take()
+        if accepted and got is not item and type(got) is type(item) and np.array_equal(got, item):
+            hint = f"take returns another object than the {type(item).__name__} that was put, with the same content."
+            raise Mistake("copied", f"{hint} || A slot holds the item itself: nothing has to be copied within one process.")
+        if not accepted or got is not item:
             raise Mistake(
                 "empty-by-value", f"The item {item!r} was lost: does your code decide by the item whether it is empty?"
             )

@@ -164,7 +164,8 @@ def _judge_transfer(answer: Callable) -> None:
         },
     )
     _nothing_held(accounts, "after a transfer")
-    for names in (("ann", "bob"), ("ann", "abe"), ("al", "robert")):  # an order by initial or length is none for all
+    # An order by initial, by length or by letters without their case is none for all.
+    for names in (("ann", "bob"), ("ann", "abe"), ("al", "robert"), ("Ann", "ann")):
         _judge_order(answer, *names)
     _, accounts = _accounts()
     if _refused(answer, accounts, "ann", "bob", 100):

@@ -142,3 +142,12 @@ ALSO_RIGHT = [
     lambda root: dict(backward_steps(root)),
     edited(solution, START_AT_ZEROS, (RESULT, "return {node: g for node, g in arrived.items() if node.requires_grad}")),
 ]
+
+
+def asks_for_parents_of_the_root(root):
+    if not root.parents:
+        return {}
+    return solution(root)
+
+
+WRONG += [("wrong-value", asks_for_parents_of_the_root)]

@@ -1,5 +1,6 @@
 """Answers to `ring-buffer`: two counters that only grow; their difference is how many items wait."""
 
+import copy
 import queue
 from collections import deque
 
@@ -105,6 +106,7 @@ WRONG = [
             ("overwritten-before-read", (FULL, "False")),
             ("overwritten-before-read", (FULL, 'count["put"] - count["taken"] > slots')),
             ("drops-items", ("return False", "return True")),
+            ("copied", ("= item", "= copy.copy(item)")),
             ("off-by-one-full", (FULL, 'count["put"] - count["taken"] == slots - 1')),
             ("slot-stays-filled", (FULL, 'count["put"] == slots')),
             ("slot-stays-filled", (FULL, 'count["put"] >= slots')),

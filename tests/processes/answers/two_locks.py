@@ -100,6 +100,7 @@ WRONG = [
             ("one-lock-only", (BOTH, "{source}")),
             ("opposite-order", (IN_ORDER, "(source, target)")),
             ("opposite-order", GIVEN_ORDER, (BY_NAME, f"{BY_NAME}[0]")),
+            ("opposite-order", GIVEN_ORDER, (BY_NAME, f"{BY_NAME}.lower()")),
             ("lock-kept", ("held.enter_context(account.lock)", "account.lock.acquire()"), (CHECK, "pass")),
             ("locks-itself", (BOTH, "(source, target)")),
             ("overdrawn", (CHECK, "pass")),
