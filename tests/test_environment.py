@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from hpml_lab import __version__
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.paths import ROOT
 
@@ -111,11 +112,28 @@ def test_dockerfile_uses_known_instructions_and_runs_as_a_user():
     assert dict(steps)["CMD"].startswith('["make", "lab"')
 
 
-def test_the_workflow_is_valid_and_runs_every_system_python_and_both_ends_of_torch():
-    path = ROOT / ".github" / "workflows" / "tests.yml"
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", path]
+def assert_valid(path, schema):
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", path]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name)
+def test_a_form_for_issues_is_valid(path):
+    assert_valid(path, "github-issue-config" if path.name == "config.yml" else "github-issue-forms")
+
+
+def test_the_citation_is_valid_and_of_this_version():
+    assert_valid(ROOT / "CITATION.cff", "citation-file-format")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    urls = PROJECT["urls"]
+    assert (cited["version"], cited["license"]) == (__version__, PROJECT["license"]) and __version__ == PROJECT["version"]
+    assert (cited["url"], cited["repository-code"]) == (urls["Homepage"], urls["Repository"])
+
+
+def test_the_workflow_is_valid_and_runs_every_system_python_and_both_ends_of_torch():
+    path = ROOT / ".github" / "workflows" / "tests.yml"
+    assert_valid(path, "github-workflows")
     matrix = yaml.safe_load(path.read_text())["jobs"]["systems"]["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "windows", "macos"}
     assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13"]
