@@ -105,7 +105,7 @@ WRONG = [
             ("overwritten-before-read", (FULL, "False")),
             ("overwritten-before-read", (FULL, 'count["put"] - count["taken"] > slots')),
             ("drops-items", ("return False", "return True")),
-            ("copied", ("= item", "= item.copy() if hasattr(item, \"copy\") else item")),
+            ("copied", ("= item", '= item.copy() if hasattr(item, "copy") else item')),
             ("off-by-one-full", (FULL, 'count["put"] - count["taken"] == slots - 1')),
             ("slot-stays-filled", (FULL, 'count["put"] == slots')),
             ("slot-stays-filled", (FULL, 'count["put"] >= slots')),
