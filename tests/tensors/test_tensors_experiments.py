@@ -237,15 +237,16 @@ def test_training_is_compared_per_flop_of_the_peak(monkeypatch, seconds, share, 
 
 
 def test_a_run_without_peak_shares_gives_them_from_its_best_training_and_largest_product():
-    """The recorded run: an H100 and its host train the same number of images for each FLOP/s of their peaks."""
     recorded = tensors.cpu_vs_gpu.reference()
-    host, gpu = rows = tensors.peak_shares_of(recorded)
-    if not recorded.rows(comparisons.PeakShare):
-        assert (host.peak, host.rate) == (pytest.approx(1574, abs=1), pytest.approx(10_980, abs=5)), "at batch 256, not 1024"
-        assert [row.device for row in rows] == ["cpu", "cuda:0"] and gpu.rate == pytest.approx(356_800, abs=50)
-        assert host.per_peak == pytest.approx(gpu.per_peak, rel=2e-3)
-    measured = Result([Table("Training", rows)])
-    assert tensors.peak_shares_of(measured) == rows
+    older = Result([table for table in recorded.tables if not isinstance(table.rows[0], comparisons.PeakShare)])
+    host, gpu = rows = tensors.peak_shares_of(older)
+    assert [row.device for row in rows] == ["cpu", "cuda:0"]
+    for row in rows:
+        trained = [each.rate for each in recorded.rows(Images) if (each.device, each.work) == (row.device, "training")]
+        products = [each for each in recorded.rows(Product) if each.device == row.device]
+        assert row.rate == max(trained) and row.peak == max(each.rate for each in products)
+    assert host.rate > next(each.rate for each in recorded.rows(Images) if each.batch == 1024 and each.work == "training")
+    assert tensors.peak_shares_of(Result([Table("Training", rows)])) == rows and gpu.per_peak > 0
 
 
 def recorded_copies(rates, cache):
@@ -274,12 +275,13 @@ def test_times_that_stay_equal_while_the_work_grows_are_a_note_and_fail_nothing(
 
 
 def test_the_recorded_run_has_no_time_of_a_clock_that_was_cold(monkeypatch):
-    """Its CPU times of short work on all threads were one constant: they are left out, and so is what followed from them."""
+    """On a machine whose threads wake slowly the CPU's times of short work would be one constant."""
     monkeypatch.setattr(module, "launch_seconds", lambda device: 1e-6)
     recorded = tensors.cpu_vs_gpu.reference()
     module._check_clock(again := Result(recorded.tables), [CPU])
-    assert not again.notes and recorded.here("CPU memory bandwidth (large copy)") is None
-    assert not [row for row in recorded.rows(Product) if row.device == "cpu" and 32 < row.n < 4096]
+    assert not again.notes and recorded.here("CPU memory bandwidth (large copy)") > 1
+    short = [row.microseconds for row in recorded.rows(Product) if row.device == "cpu" and row.n < 4096]
+    assert len(short) > 4 and short == sorted(short) and short[1] > 2 * short[0]
     for work in module.CNN:
         label = f"small CNN, {work}: the GPU's best images/s over the CPU's"
         assert recorded.here(label) == pytest.approx(module.best_rates(recorded.rows(Images), work))
