@@ -76,6 +76,8 @@ NOT_TO_COPY = {
     ("10_profiling", "nsys profile "): "programs of NVIDIA's, on a GPU; test_profiling_nsys.py runs nsys where it is",
     ("10_profiling", "nvidia-smi "): "a program of NVIDIA's driver",
     ("16_quantization", "model = models.resnet18("): "the slide as it is printed, with its errors, which the text names",
+    ("21_your_script", "epoch 1: load"): "a line that a script prints; test_your_script_templates.py reads it",
+    ("21_your_script", "hpml-lab lab lab_training.py"): "minutes; docs/labs.md has the same, which test_written_code.py runs",
     ("14_sharding", "hpml-lab template ."): "README has the same lines; test_written_code.py runs them",
 }
 SHELL = [

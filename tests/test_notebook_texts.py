@@ -107,7 +107,8 @@ def test_five_questions_and_their_answers_stand_before_the_key_points(notebook):
     assert last.startswith("## Five questions\n") and len(questions(last)) >= 5 and len(ANSWER.findall(last)) == 5, (
         f"{notebook.name}: put a cell `## Five questions` there, each with its folded answer, from the notebook's own text"
     )
-    assert re.findall(r"^\*\*(\d)\.\*\* ", last, flags=re.MULTILINE) == list("12345")
+    numbers = re.findall(r"^\*\*(\d)\.\*\* ", last, flags=re.MULTILINE)
+    assert numbers == list("12345"), f"{notebook.name}: number the five questions **1.** to **5.**, not {numbers}"
 
 
 def test_a_folded_answer_is_short_and_in_no_exercise(notebook):
