@@ -484,6 +484,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "core/timing/counting.py": MADE_BY_US,
     "core/timing/laps.py": OF_THE_SYSTEM,
     "course/assignment.py": OF_THE_PACKAGE,
+    "course/lab_assignment.py": OF_THE_PACKAGE,
     "landscape/optimizer_lab/module.py": OF_THE_PACKAGE,
     "loading/experiments/face_landmarks/__init__.py": MADE_BY_US,
     "loading/experiments/slow_clips.py": MADE_BY_US,
@@ -517,7 +518,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "your_script/lessons/lab_training.py": "a script to copy, which needs torch alone",
     "your_script/lessons/text_training.py": "a script to copy, which needs torch alone",
     "your_script/tools/lab.py": "the reader's own script, of which it keeps the sha256",
-    "your_script/tools/own_net.py": "the reader's own script, of which it asks for its functions",
+    "your_script/views/lab_notebook.py": OF_THE_PACKAGE,
 }
 
 

@@ -92,7 +92,7 @@ def pages(site):
 def test_there_is_a_page_for_each_notebook_and_all_are_small(site, pages):
     notebooks = {f"notebooks/{path.stem}.html" for path in NOTEBOOKS.glob("*.ipynb")}
     assert notebooks | {"index.html", "lectures.html", "use.html"} < pages.keys()
-    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 6, "each page has one heading of the first level"
+    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 7, "each page has one heading of the first level"
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MEGABYTES * 1e6
 
 
