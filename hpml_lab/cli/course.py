@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from hpml_lab.cli.shared import FINE
+from hpml_lab.cli.shared import FINE, number
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
@@ -12,7 +12,12 @@ def add_parser(commands) -> None:
     assignment = commands.add_parser("assignment", help="exercises of notebooks, or labs, as assignments of an nbgrader course")
     assignment.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="such as 05_adaptive")
     assignment.add_argument(
-        "--lab", type=int, action="append", default=[], metavar="N", help="lab 1, 2 or 6, with questions and a job file"
+        "--lab",
+        type=number(1, 99, whole=True),
+        action="append",
+        default=[],
+        metavar="N",
+        help="lab 1, 2 or 6, with questions and a job file",
     )
     assignment.add_argument("--out", type=Path, required=True, metavar="COURSE", help="the folder of the nbgrader course")
     assignment.set_defaults(command=write)
@@ -40,14 +45,14 @@ def write(chosen: argparse.Namespace) -> int:
     from hpml_lab.course.assignment import write_assignments
     from hpml_lab.course.lab_assignment import lab_sheet, write_lab
 
-    for number in chosen.lab:  # before anything is written
-        lab_sheet(number)
+    for lab in chosen.lab:  # before anything is written
+        lab_sheet(lab)
     names = []
     for path, count in write_assignments(chosen.notebooks, chosen.out):
         print(f"{path}: {count} exercises")
         names.append(path.parent.name)
-    for number in chosen.lab:
-        written = write_lab(number, chosen.out)
+    for lab in chosen.lab:
+        written = write_lab(lab, chosen.out)
         print(*written, sep="\n")
         names.append(written[0].parent.name)
     for name in names:

@@ -101,6 +101,8 @@ def require_free(root: Path, kind: str, topic: str, slug: str, name: str) -> Non
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", slug) or keyword.iskeyword(name):
         raise LabError(f"{slug!r} is not a valid name.", "Use small letters, digits and single hyphens: warm-restarts.")
     package, tests = root / "hpml_lab", root / "tests"
+    if not (package / topic / "experiments").is_dir():
+        raise LabError(f"hpml_lab.{topic} has no experiments: what it runs is the reader's script.", "Choose another notebook.")
     test = f"*/answers/{name}.py" if kind == "exercise" else f"{topic}/test_{topic}_{name}.py"
     taken = [*package.glob(f"*/{kind}s/{name}"), *package.glob(f"*/{kind}s/{name}.py"), *tests.glob(test)]
     sources = package.glob(f"*/{kind}s/**/*.py")

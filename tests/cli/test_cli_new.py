@@ -94,7 +94,17 @@ def test_no_name_of_an_experiment_can_be_taken_again():
             new.planned(ROOT, "experiment", row.slug, row.notebook)
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("[0-9]*.ipynb")), ids=lambda path: path.stem)
+WITHOUT_EXPERIMENTS = "21_your_script"
+TAKERS = [path for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")) if path.stem != WITHOUT_EXPERIMENTS]
+
+
+@pytest.mark.parametrize("kind", ["experiment", "exercise"])
+def test_a_notebook_of_the_readers_own_script_takes_none(kind):
+    with pytest.raises(LabError, match="has no experiments"):
+        new.planned(ROOT, kind, "a-name-as-long-as-nobody-else-has", WITHOUT_EXPERIMENTS)
+
+
+@pytest.mark.parametrize("path", TAKERS, ids=lambda path: path.stem)
 def test_every_notebook_takes_one_of_each(path):
     for kind in ("experiment", "exercise"):
         planned, _ = new.planned(ROOT, kind, "a-name-as-long-as-nobody-else-has", path.stem)
