@@ -18,8 +18,12 @@ from IPython.core.inputtransformer2 import TransformerManager
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "hpml_lab"
 SECONDS = ROOT / "tests" / "seconds.json"  # {group: seconds} of the last run with --store-seconds
-# These read every file, in seconds. The first proves that the choice is sound.
-ALWAYS = ("tests/test_house.py", "tests/test_claims.py", "tests/test_notebook_texts.py", "tests/test_links.py")
+# These judge every file, or every notebook as it is stored, in seconds. The first proves that the choice is sound.
+ALWAYS = tuple(
+    f"tests/test_{name}.py"
+    for name in ("house", "claims", "notebook_texts", "links", "readings", "lids", "seconds", "stored_runs", "contributing")
+)
+EXERCISES = "tests/test_exercises.py"
 NEW_SECONDS = 60.0
 # What decides how every test runs, or with which libraries.
 EVERYTHING = ("conftest.py", "pyproject.toml", "requirements.lock", "tests/plan.py", "tests/sanitize.cfg")
@@ -41,7 +45,7 @@ def topic_of(path: str) -> str:
     parts = Path(path).parts
     if parts[0] == "notebooks":
         return Path(path).stem.partition("_")[2]
-    return parts[1] if parts[0] == "tests" and len(parts) > 2 and (PACKAGE / parts[1] / "experiments").is_dir() else ""
+    return parts[1] if parts[0] == "tests" and len(parts) > 2 and any((ROOT / "notebooks").glob(f"*_{parts[1]}.ipynb")) else ""
 
 
 def relative(path: Path) -> str:
@@ -134,7 +138,10 @@ def used_by_a_test(path: str) -> set[str]:
     part = Path(path).parts[1] if len(Path(path).parts) > 2 else ""
     own = set() if part == "core" else {file for file in python_files(PACKAGE / part) if part and "/exercises/" not in file}
     helpers = {relative(helper) for helper in (ROOT / path).parent.glob("*.py") if part and not helper.name.startswith("test_")}
-    return used(parsed(path), strings=True) | marked_files(path) | own | helpers - {path}
+    by_topic = path == EXERCISES  # asked by `exercises:nets`
+    named = not by_topic and re.search(r"\bNOTEBOOKS\b|\.ipynb\b", (ROOT / path).read_text(encoding="utf-8"))
+    notebooks = {relative(notebook) for notebook in (ROOT / "notebooks").glob("*.ipynb") if named}  # read as files
+    return used(parsed(path), strings=True) | marked_files(path) | own | notebooks | helpers - {path}
 
 
 def used_by_a_notebook(path: str) -> set[str]:
@@ -164,7 +171,9 @@ def graph() -> dict[str, set[str]]:
         path, topic = relative(notebook), topic_of(relative(notebook))
         add(path, used_by_a_notebook(path))
         answers = python_files(ROOT / "tests" / topic / "answers")
-        add(f"exercises:{topic}", [path, "tests/test_exercises.py", *python_files(PACKAGE / topic / "exercises"), *answers])
+        helpers = {file for answer in answers for file in used(parsed(answer)) if file.startswith("tests/")}
+        judges = python_files(PACKAGE / topic / "exercises")
+        add(f"exercises:{topic}", [path, EXERCISES, *judges, *answers, *helpers])
     return users
 
 
@@ -244,7 +253,7 @@ class Plan:
         name = relative(path)
         if self.chosen is None or name in ALWAYS or name in self.chosen:
             return True
-        return name == "tests/test_exercises.py" and any(chosen.startswith("exercises:") for chosen in self.chosen)
+        return name == EXERCISES and any(chosen.startswith("exercises:") for chosen in self.chosen)
 
     def runs_exercises(self, notebook: str) -> bool:
         """Whether the exercises of a notebook, named without its ending, are tested."""

@@ -11,6 +11,7 @@ from hpml_lab.core.judge.exercises import all_exercises
 from hpml_lab.core.system.paths import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ARCHITECTURE = "README.md"
 RULE = re.compile(r"^\| ([^|]+) \| (\d+) \| `([\w-]+)` in `([\w/.]+)`", flags=re.MULTILINE)
 # Tests of what the house looks with, on examples: they are about the test, and a contributor does not meet them.
 OF_THE_HOUSE_ITSELF = {"test_texts_without_an_encoding_are_found", "test_what_is_a_question_and_what_takes_it_up"}
@@ -73,7 +74,7 @@ def test_a_rule_has_the_number_of_its_test(of, number, name, path):
     assert value(name, path) == int(number), f"CONTRIBUTING.md says {number} of {of}: write the number of {path} there"
 
 
-@pytest.mark.parametrize("name", ["test_house.py", "test_notebook_texts.py"])
+@pytest.mark.parametrize("name", ["test_house.py", "test_notebook_texts.py", "test_links.py"])
 def test_each_assertion_of_the_house_says_what_to_do(name):
     silent = []
     for function in ast.parse((ROOT / "tests" / name).read_text(encoding="utf-8")).body:
@@ -82,7 +83,33 @@ def test_each_assertion_of_the_house_says_what_to_do(name):
     assert not silent, f"tests/{name}: give the assertions in lines {silent} a text: file, count, limit and the way out"
 
 
-def test_the_readme_counts_what_there_is():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    experiments, exercises = map(int, re.search(r"^(\d+) experiments and (\d+) exercises", readme, flags=re.MULTILINE).groups())
-    assert (experiments, exercises) == (len(catalogue()), len(all_exercises())), "write today's numbers into README.md"
+def lines(folder, room=""):
+    """The lines of Python below a folder of the project, or in its rooms of one name."""
+    paths = [path for path in (ROOT / folder).rglob("*.py") if not room or room in path.parts]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def test_the_text_on_architecture_counts_what_there_is():
+    """To a tenth, so that adding one changes nothing there."""
+    text = (ROOT / ARCHITECTURE).read_text(encoding="utf-8")
+    found = re.search(
+        r"^About (\d+) experiments and (\d+) exercises .*?: about (\d+),000 lines of Python, of which experiments "
+        r"take (\d+),000, exercises (\d+),000 and\s+lessons (\d+),000, and (\d+),000 of tests",
+        text,
+        flags=re.MULTILINE | re.DOTALL,
+    )
+    rooms = [lines("hpml_lab", room) for room in ("experiments", "exercises", "lessons")]
+    there = [len(catalogue()), len(all_exercises()), *(count / 1000 for count in (lines("hpml_lab"), *rooms, lines("tests")))]
+    for said, is_there in zip(map(int, found.groups()), there, strict=True):
+        assert abs(said / is_there - 1) < 0.1, f"{ARCHITECTURE} says {said}: write {is_there:.0f} there"
+
+
+def test_the_text_on_architecture_gives_the_seconds_of_the_checks():
+    text = (ROOT / ARCHITECTURE).read_text(encoding="utf-8")
+    seconds, minutes = re.search(
+        r"about (\d+) seconds; for a push .*? for all of it about (\d+)", text, flags=re.DOTALL
+    ).groups()
+    table = dict(re.findall(r"^\| [^|]+ \| `make (\w+).*?` \| [^|]+ \| (\d+) (?:s|minutes) \|$", TEXT, flags=re.MULTILINE))
+    assert (seconds, minutes) == (table["topic"], table["test"]), (
+        f"write the table's figures of CONTRIBUTING.md into {ARCHITECTURE}"
+    )

@@ -284,7 +284,9 @@ def test_a_topics_front_door_lists_what_it_offers_and_says_what_each_name_is(top
             f"{front_door} does not name the experiment {name}: add, in the order of the notebook, "
             f"`from hpml_lab.{topic}.experiments.{name} import {name} as {name}`"
         )
-    assert offered == own, f"{front_door} names experiments of another topic, or in an order of its own: {offered}, not {own}"
+    assert offered == own, (
+        f"{front_door} imports the experiments {offered}: import {own}, in the order of the notebook's headings"
+    )
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -318,7 +320,10 @@ def test_what_stands_next_to_the_experiments_is_listed_and_used_by_several(topic
     for name, what in listed.items():
         importing = {module.removeprefix(package).split(".")[0] for module in importers().get(package + name, ())}
         users = importing & slugs
-        assert len(users) > 1 or users and "child process" in what, f"{name}.py belongs into the folder of {users}"
+        assert len(users) > 1 or users and "child process" in what, (
+            f"{name}.py has one user: move it to {folder}/{' or '.join(sorted(users))}/, "
+            f"or remove it from {folder}/__init__.py if nothing uses it"
+        )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)

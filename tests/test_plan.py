@@ -28,6 +28,26 @@ def test_a_judge_runs_every_exercise_and_no_notebook():
     assert notebooks_of("hpml_lab/core/judge/expect.py") in ([], ["notebooks/11_tuning.ipynb"])  # which judges kernels itself
 
 
+def test_what_reads_notebooks_as_files_runs_with_each():
+    """A new section has minutes in the syllabus, blocks that are typed, and a copy for Colab."""
+    readers = {"tests/course/test_course_syllabus.py", "tests/test_notebook_code.py", "tests/colab/test_colab.py"}
+    for notebook in NOTEBOOKS:
+        found = affected({notebook})
+        assert readers <= found and notebooks_of(notebook) == [notebook]
+        assert {name for name in found if name.startswith("exercises:")} <= {f"exercises:{plan.topic_of(notebook)}"}
+
+
+def test_what_answers_are_made_with_runs_their_exercises():
+    assert "exercises:nets" in affected({"tests/edited_source.py"})
+
+
+def test_the_tests_of_a_topic_are_those_of_its_folder():
+    for notebook in NOTEBOOKS:
+        topic = plan.topic_of(notebook)
+        own = {path for path in plan.python_files(plan.ROOT / "tests" / topic) if "/answers/" not in path}
+        assert own <= plan.of_topics({topic}), f"make topic T={topic} leaves out tests of tests/{topic}"
+
+
 def test_what_everything_builds_on_runs_every_notebook():
     assert notebooks_of("hpml_lab/core/system/errors.py") == NOTEBOOKS
     assert notebooks_of("hpml_lab/core/experiment/registry.py") == NOTEBOOKS

@@ -21,14 +21,12 @@ EXPERIMENT_SECONDS, TOPIC_SECONDS = 18.0, 70.0
 LONGER_SECONDS = {
     "debug-apis": 24.0,  # each sample puts a tool on and takes it off again
     "disk-iops": 20.0,  # each figure of fio's is a program that starts
-    "dynamic-quantization": 28.0,  # ten formats, of which three are compiled
     "inference-pipeline": 22.0,  # nine spans of traffic, a second each
-    "lung-nodule-pipeline": 45.0,
+    "lung-nodule-pipeline": 40.0,
     "nodule-detector": 20.0,
-    "pointwise-fusion": 24.0,  # a compiler whose cache is empty
     "profiling": 80.0,  # with tune-up
     "tune-up": 45.0,  # a dozen copies of a script, each of which imports torch
-    "tuning": 100.0,  # 13 experiments
+    "tuning": 85.0,  # 13 experiments
 }
 
 LAST_LINE = re.compile(r"<p><small>quick on [^<]*, seed \d+, (\d+\.\d) s, [^<]*</small></p>\s*$")

@@ -20,7 +20,7 @@ from hpml_lab.core.system.paths import CHECKOUT, ROOT
 SKELETONS = Path(__file__).with_name("skeletons")
 LINE = 128  # columns
 EXERCISE_MINUTES = 10  # of a new exercise, until its author knows better
-KEY_POINTS = "## Key points"
+QUESTIONS = "## Five questions"  # what stands after the last section of a notebook
 # A point to fill in, and the tests that fail until that is done.
 MARKED = ("replace what is marked TODO", ["test_nothing_is_left_to_fill_in"])
 MORE_MISTAKES = (
@@ -28,7 +28,9 @@ MORE_MISTAKES = (
     ["test_every_exercise_has_at_least_five_wrong_answers_with_several_names"],
 )
 NOT_RUN = ["test_a_notebook_is_clean", "test_the_line_on_a_lid_says_nothing"]
+# The same, of an experiment.
 NOT_TIMED = "test_each_experiment_is_stored_with_its_seconds"
+NOT_READ = "test_the_stored_run_and_the_recorded_one_say_what_the_sentences_do"
 
 
 def add_parser(commands) -> None:
@@ -67,7 +69,7 @@ def planned(root: Path, kind: str, name: str, notebook: str) -> tuple[dict[Path,
     names |= {"row": f"{''.join(map(str.capitalize, name.split('-')))}Row", "minutes": EXERCISE_MINUTES}
     require_free(root, kind, topic, name, names["name"])
     folder, tests = root / "hpml_lab" / topic, root / "tests" / topic
-    until_run = [*NOT_RUN, NOT_TIMED] if kind == "experiment" else NOT_RUN
+    until_run = [*NOT_RUN, NOT_TIMED, NOT_READ] if kind == "experiment" else NOT_RUN
     points = [MARKED, (f"make outputs ARGS=notebooks/{path.name}, once, at the end", until_run)]
     if kind == "experiment":
         files = {
@@ -139,15 +141,15 @@ def with_name_in_front_door(path: Path, topic: str, name: str) -> str:
 
 
 def with_cells(path: Path, text: str, exercise_minutes: int = 0) -> str:
-    """The notebook with further cells in front of its key points, not run yet; `exercise_minutes` are added to its header."""
+    """The notebook with further cells before its five questions, not run yet; `exercise_minutes` are added to its header."""
     from hpml_lab.core.system.installed import need
 
     nbformat = need("nbformat")
     notebook = nbformat.read(path, as_version=4)
     cells, ids = notebook.cells, {cell.id for cell in notebook.cells}
-    at = next((i for i, cell in enumerate(cells) if cell.source.startswith(KEY_POINTS)), None)
+    at = next((i for i, cell in enumerate(cells) if cell.source.startswith(QUESTIONS)), None)
     if at is None:
-        raise LabError(f"{path.name} has no cell that begins with {KEY_POINTS!r}.", "New cells go in front of it: write one.")
+        raise LabError(f"{path.name} has no cell that begins with {QUESTIONS!r}.", "New cells go in front of it: write one.")
     new = []
     for kind, id, source in re.findall(r"^=== (\w+) (\S+)\n(.*?)\n(?=^===|\Z)", text, flags=re.DOTALL | re.MULTILINE):
         if id in ids:
@@ -157,6 +159,7 @@ def with_cells(path: Path, text: str, exercise_minutes: int = 0) -> str:
             "collapsed": {"jupyter": {"outputs_hidden": True}},  # what a guess asks for, until the reader runs the cell
             "stub": {"hpml": {"exercise": id.removesuffix("-stub")}, "tags": ["exercise"]},
             "check": {"tags": ["exercise-check"]},
+            "reading": {"jupyter": {"source_hidden": True}, "tags": ["reading"]},
         }
         new.append(make(source, id=id, metadata=metadata.get(kind, {})))
     cells[at:at] = new

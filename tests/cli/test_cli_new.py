@@ -8,6 +8,7 @@ import sys
 
 import nbformat
 import pytest
+import test_notebook_texts
 
 from hpml_lab import cli
 from hpml_lab.cli import new
@@ -19,7 +20,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
 
 TOPIC, NOTEBOOK = "nets", "03_nets"
 TREE = ("hpml_lab", "tests", "notebooks", "data/reference", "conftest.py", "pyproject.toml", "README.md")
-JUDGES = ["house", "notebook_texts", "exercises", "lids", "claims", "seconds"]
+JUDGES = ["house", "notebook_texts", "exercises", "lids", "claims", "seconds", "readings"]
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +65,9 @@ def test_an_experiment_is_a_module_a_name_a_test_and_a_section():
     assert 'ran("warm-restarts")' in test
     cells = nbformat.reads(notebook, as_version=4).cells
     own = [cell.id for cell in cells if cell.id.startswith("warm-restarts-")]
-    assert own == [f"warm-restarts-{part}" for part in ("text", "predict", "guess", "run", "predicted", "text-2")]
-    assert cells[[cell.id for cell in cells].index(own[-1]) + 1].source.startswith("## Key points")
-    assert [tests for _, tests in to_fill_in] == [new.MARKED[1], [*new.NOT_RUN, new.NOT_TIMED]]
+    assert own == [f"warm-restarts-{part}" for part in ("text", "predict", "guess", "run", "predicted", "text-2", "reading")]
+    assert cells[[cell.id for cell in cells].index(own[-1]) + 1].source.startswith("## Five questions")
+    assert [tests for _, tests in to_fill_in] == [new.MARKED[1], [*new.NOT_RUN, new.NOT_TIMED, new.NOT_READ]]
 
 
 def test_an_exercise_is_a_judge_its_answers_and_three_cells():
@@ -112,6 +113,10 @@ def test_every_notebook_takes_one_of_each(path):
             if written.suffix == ".py":
                 compile(text, str(written), "exec")
                 assert max(map(len, text.splitlines())) <= new.LINE, written
+            elif written == path:
+                notebook = nbformat.reads(text, as_version=4)
+                notebook.name = path.stem
+                test_notebook_texts.test_five_questions_and_their_answers_stand_before_the_key_points(notebook)
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,11 @@ def test_what_a_front_door_s_text_lists_is_what_it_hands_out(door):
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == [], "the text says what each name is"
 
 
+IN_NEW_INTERPRETERS = pytest.mark.environment("new interpreters", files=("hpml_lab/core/system/lazy.py",))
+
+
 @pytest.mark.parametrize(
-    "door",
-    [pytest.param(door, marks=() if door == "hpml_lab.core" else pytest.mark.nightly("two interpreters")) for door in DOORS],
+    "door", [pytest.param(door, marks=IN_NEW_INTERPRETERS if door != "hpml_lab.core" else ()) for door in DOORS]
 )
 def test_a_name_is_what_type_checkers_see_whichever_is_imported_first_and_last(door):
     for seed in "01":

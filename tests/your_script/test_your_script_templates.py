@@ -131,7 +131,7 @@ def test_options_that_cannot_be_are_refused(options):
 # ---- the steps that need a real training -------------------------------------------------------------------------------------
 
 
-@pytest.mark.nightly("trains on one and two ranks, and in turns with workers")
+@pytest.mark.environment("launchers of ranks, copies of a script", files=("hpml_lab/your_script", "hpml_lab/referee"))
 def test_the_template_takes_part_in_the_steps_with_several_copies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = written("lab", tmp_path)

@@ -1,1 +1,1 @@
-"""What the optimizer classes stand on: the base class, its options, tensors taken together, layers, schedules."""
+"""What the optimizer classes stand on: the base class, its options, tensors taken together, layers."""
