@@ -4,7 +4,7 @@ BIN := .venv/bin
 # The commit of the last push; without one, what is not committed.
 REV ?= $(shell git rev-parse --quiet --verify '@{push}' || git rev-parse --quiet --verify origin/HEAD || echo HEAD)
 
-.PHONY: env lab topic check lint test bench nightly outputs site colab lock clean
+.PHONY: env lab topic check lint test bench nightly outputs site pictures colab lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
@@ -36,6 +36,9 @@ outputs: env  ## run the notebooks and store their outputs, cleaned
 
 site: env  ## the notebooks as web pages: site/html/index.html
 	@$(BIN)/python docs/build.py $(ARGS)
+
+pictures: env  ## the two moving pictures of README, filmed on the pages of `make site` and in JupyterLab; needs Chromium
+	@$(BIN)/python docs/pictures.py
 
 colab: env  ## copies of the notebooks for Colab and Kaggle, in build/colab
 	@$(BIN)/python docs/colab.py build/colab

@@ -31,8 +31,11 @@ COLAB = URLS["Repository"].replace("https://github.com", "https://colab.research
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
-PAGES = ("docs/syllabus.md", "docs/instructors.md", "docs/labs.md", "data/README.md", "CONTRIBUTING.md")
-AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
+PAGES = (
+    *(f"docs/{name}.md" for name in ("install", "terminal", "gpu", "syllabus", "instructors", "labs", "engineers")),
+    *("docs/architecture.md", "CONTRIBUTING.md", "data/README.md"),
+)
+AS_THEY_ARE = (*PAGES, "data/optimizer-lab.webp", "data/exercise.webp", "hpml_lab/sharding/lessons/train.py")
 MOVING = ("optimizer_lab", "formula", "frames")  # what a widget leaves for a page: its settings, its name, or all its pictures
 NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
@@ -215,27 +218,23 @@ def lectures_page(readme: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ---- the README as two pages -------------------------------------------------------------------------------------------
+# ---- the README as the first page --------------------------------------------------------------------------------------
 
 
-def readme_pages(readme: str) -> tuple[str, str]:
-    """(the first page, the page on how to use it): the README cut at its headings, so that nothing is written twice."""
+def first_page(readme: str) -> str:
+    """The README, with doors to its parts below the first picture, and the optimizer lab itself above the notebooks."""
     start, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
-    title, intro = start.split("\n", 1)
-    intro, picture, _ = re.split(r"^(!\[.*\)$)", intro, maxsplit=1, flags=re.MULTILINE)
+    before, picture, after = re.split(r"^(!\[.*\)$)", start, maxsplit=1, flags=re.MULTILINE)
+    doors = [re.match(r"## For (\w+)\n", section) for section in sections]
+    doors = [f'<a href="#{make_id(f"for {door[1]}")}">For {door[1]}</a>' for door in doors if door]
+    nav = f'<nav class="doors" aria-label="For whom">{"".join(doors)}</nav>'
+    notebooks = next(number for number, section in enumerate(sections) if section.startswith("## The notebooks"))
+    sections[notebooks] += "[The lectures, example by example](lectures.md)\n\n"
     if largest := max(stored("optimizer_lab"), key=lambda lab: len(_about(lab, "optimizer_lab")["panels"]), default=None):
-        picture = _for_a_page(largest)["data"]["text/html"]
-    notebooks = next(section for section in sections if section.startswith("## The notebooks"))
-    rest = "".join(section for section in sections if section is not notebooks)
-    pages = [
-        "lectures",
-        *(f"notebooks/{path.stem}" for path in NOTEBOOKS),
-        "use",
-        *(name.removesuffix(".md") for name in PAGES),
-    ]
+        sections.insert(notebooks, f"## Try it\n\n{_for_a_page(largest)['data']['text/html']}\n\n")
+    pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), *(name.removesuffix(".md") for name in PAGES)]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
-    first = "\n".join([title, intro, picture, "", "[The lectures, example by example](lectures.md)", "", notebooks, toctree])
-    return first, f"# Install and use\n\n{rest}"
+    return "\n".join([before, picture, "", nav, after, "".join(sections), toctree])
 
 
 # ---- all of it ---------------------------------------------------------------------------------------------------------
@@ -244,8 +243,7 @@ def readme_pages(readme: str) -> tuple[str, str]:
 def prepare(source: Path) -> None:
     """Write Sphinx's sources; files that would not change are left, so that a second build takes only what did."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    index, use = readme_pages(readme)
-    files = {"index.md": index, "use.md": use, "lectures.md": lectures_page(readme)}
+    files = {"index.md": first_page(readme), "lectures.md": lectures_page(readme)}
     files |= {f"notebooks/{path.name}": page(path) for path in NOTEBOOKS}
     contents = {name: text.encode() for name, text in files.items()}
     contents |= {name: (ROOT / name).read_bytes() for name in AS_THEY_ARE}
@@ -256,6 +254,14 @@ def prepare(source: Path) -> None:
             path.write_bytes(content)
 
 
+def write_sitemap(pages: Path) -> None:
+    """List every page, also those that this build left as they were (of which sphinx-sitemap knows nothing)."""
+    names = sorted(path.relative_to(pages).as_posix() for path in pages.rglob("*.html"))
+    listed = "".join(f"<url><loc>{URLS['Homepage']}{name}</loc></url>\n" for name in names)
+    text = f'<?xml version="1.0" encoding="utf-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n{listed}</urlset>\n'
+    (pages / "sitemap.xml").write_text(text, encoding="utf-8")
+
+
 def main(folder: Path) -> int:
     """Build into `folder`; Sphinx's exit code, which is not 0 after a warning."""
     start = time.perf_counter()
@@ -263,6 +269,7 @@ def main(folder: Path) -> int:
     code = sphinx_build(["-qW", "--keep-going", "-j", "auto", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
     for name, module in modules().items():
         (folder / "html" / "_static" / f"{name}.mjs").write_text(module, encoding="utf-8")
+    write_sitemap(folder / "html")
     size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
     print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
     return code

@@ -12,12 +12,19 @@ PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml")
 
 project = author = html_title = PROJECT["name"]
 html_baseurl = PROJECT["urls"]["Homepage"]
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinxext.opengraph"]
 nb_execution_mode = "off"  # the stored outputs are shown
 nb_merge_streams = True
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
+ogp_site_url = html_baseurl
+ogp_image = f"{html_baseurl}_static/preview.png"
+ogp_image_alt = "The optimizer lab: paths on a surface, loss, step sizes and state follow the sliders"
+ogp_use_first_image = True  # a notebook's own first figure
+ogp_description_length = 200
+ogp_enable_meta_description = True
+ogp_social_cards = {"enable": False}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = [("site.js", {"type": "module"})]

@@ -1,4 +1,4 @@
-"""What the reader of the README's Python block has already: declared for type checkers, and small enough to run."""
+"""What the reader of the Python block of docs/engineers.md has already: declared for type checkers, and small enough to run."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -78,7 +78,7 @@ NOT_TO_COPY = {
     ("16_quantization", "model = models.resnet18("): "the slide as it is printed, with its errors, which the text names",
     ("21_your_script", "epoch 1: load"): "a line that a script prints; test_your_script_templates.py reads it",
     ("21_your_script", "hpml-lab lab lab_training.py"): "minutes; docs/labs.md has the same, which test_written_code.py runs",
-    ("14_sharding", "hpml-lab template ."): "README has the same lines; test_written_code.py runs them",
+    ("14_sharding", "hpml-lab template ."): "docs/engineers.md has the same lines; test_written_code.py runs them",
 }
 SHELL = [
     ("06_race", "torchrun "),
@@ -187,7 +187,7 @@ def test_perf_records_and_reports(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_readme_s_lines_are_those_of_the_notebook():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_engineers_lines_are_those_of_the_notebook():
+    text = (ROOT / "docs" / "engineers.md").read_text(encoding="utf-8")
     for line in block(("14_sharding", "hpml-lab template .")).splitlines():
-        assert line in readme
+        assert line in text

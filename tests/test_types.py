@@ -1,4 +1,4 @@
-"""The short API as editors and type checkers see it: the README's Python block is right, and signatures are the true ones."""
+"""The short API as editors and type checkers see it: the engineers' Python block is right, and signatures are the true ones."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def plain(message: str) -> str:
 @pytest.mark.environment(
     "basedpyright and mypy",
     files=(
-        "README.md",
+        "docs/engineers.md",
         "tests/given.py",
         "hpml_lab/core/timing",
         "hpml_lab/core/system/launcher.py",
@@ -67,10 +67,10 @@ def plain(message: str) -> str:
     ),
 )
 @pytest.mark.parametrize("checker, package", [(pyright, "basedpyright"), (mypy, "mypy")])
-def test_the_readmes_block_is_right_and_wrong_uses_are_found(checker, package, tmp_path):
+def test_the_block_for_engineers_is_right_and_wrong_uses_are_found(checker, package, tmp_path):
     pytest.importorskip(package)
-    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## For engineers")[2]
-    block = re.search(r"```python\n(.*?)```", section, flags=re.S)[1]
+    text = (ROOT / "docs" / "engineers.md").read_text(encoding="utf-8")
+    block = re.search(r"```python\n(.*?)```", text, flags=re.S)[1]
     names = ", ".join(re.findall(r"^(?:def )?(\w+)[:(]", GIVEN.read_text(encoding="utf-8"), flags=re.M))
     reveal = [f"reveal_type({name})" for name in TRUE_TYPES]
     given = ["from torch.utils.data import DataLoader", f"from given import {names}"]
@@ -82,9 +82,7 @@ def test_the_readmes_block_is_right_and_wrong_uses_are_found(checker, package, t
     for line, message in checker(tmp_path):
         found[lines[line]] = found.get(lines[line], "") + plain(message)
     unexpected = {line: said for line, said in found.items() if line not in (*reveal, *WRONG)}
-    assert not unexpected, (
-        f"{package} finds these lines of README's Python block wrong: repair them, or the annotations they use"
-    )
+    assert not unexpected, f"{package} finds these lines of docs/engineers.md wrong: repair them, or the annotations they use"
     silent = [line for line in [*reveal, *WRONG] if line not in found]
     assert not silent, f"{package} says nothing of these lines, so what they use has lost its annotations: {silent}"
     for line, true in zip(reveal, TRUE_TYPES.values(), strict=True):

@@ -26,8 +26,8 @@ SECONDS = 1800  # for a section: a command that hangs
 PROGRAMS = "hpml-lab make python python3.12 pip uv conda docker torchrun deepspeed sbatch nsys nbgrader git jupyter .".split()
 # What the reader of a Python block has, besides its own imports.
 BEFORE = {
-    "For engineers": "from torch.utils.data import DataLoader\nfrom given import *\n",
-    "Architecture": "from hpml_lab.core.experiment.registry import Params, experiment\n"
+    "In Python": "from torch.utils.data import DataLoader\nfrom given import *\n",
+    "An experiment": "from hpml_lab.core.experiment.registry import Params, experiment\n"
     "from hpml_lab.core.experiment.result import Result\ndraw, QUICK, FULL = None, {}, {}\n",
 }
 # Commands that load torch or train, so they run nightly.

@@ -28,3 +28,23 @@ for (const place of document.querySelectorAll("[data-optimizer-lab], [data-formu
     picture.remove();
   }, () => {});
 }
+
+// A moving picture can be stopped, and stands from the start for who asked for less motion.
+for (const picture of document.querySelectorAll('img[src$=".webp"]')) {
+  const still = document.createElement("canvas"), button = document.createElement("button");
+  still.setAttribute("role", "img");
+  still.setAttribute("aria-label", picture.alt);
+  still.style.maxWidth = "100%";
+  const show = moves => {
+    if (!moves) {
+      [still.width, still.height] = [picture.naturalWidth, picture.naturalHeight];
+      still.getContext("2d").drawImage(picture, 0, 0);
+    }
+    (still.isConnected ? still : picture).replaceWith(moves ? picture : still);
+    button.textContent = moves ? "Stop" : "Play";
+  };
+  button.className = "play";
+  button.onclick = () => show(still.isConnected);
+  picture.after(button);
+  picture.decode().then(() => show(!matchMedia("(prefers-reduced-motion: reduce)").matches), () => button.remove());
+}

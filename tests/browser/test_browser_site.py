@@ -18,8 +18,10 @@ import threading
 import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.judge.exercises import all_exercises
@@ -29,6 +31,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
 pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[site]'")
 from lab import CHROMIUM, browser  # noqa: E402
 
+HOMEPAGE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Homepage"]
 MEGABYTES = 40
 CHECKED = ("index", "lectures", "notebooks/00_start", "notebooks/02_autograd", "notebooks/05_adaptive")
 PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1366, "height": 768}
@@ -91,8 +94,8 @@ def pages(site):
 
 def test_there_is_a_page_for_each_notebook_and_all_are_small(site, pages):
     notebooks = {f"notebooks/{path.stem}.html" for path in NOTEBOOKS.glob("*.ipynb")}
-    assert notebooks | {"index.html", "lectures.html", "use.html"} < pages.keys()
-    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 7, "each page has one heading of the first level"
+    assert notebooks | {"index.html", "lectures.html", "docs/engineers.html"} < pages.keys()
+    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 11, "each page has one heading of the first level"
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MEGABYTES * 1e6
 
 
@@ -174,10 +177,39 @@ def test_each_notebook_opens_in_colab(pages):
         assert f"{build['COLAB']}/{path.name}" in pages[f"notebooks/{path.stem}.html"].text
 
 
-def test_readme_and_metadata_name_one_address(pages):
-    address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Homepage"]
-    assert address in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f'<link rel="canonical" href="{address}notebooks/05_adaptive.html"' in pages["notebooks/05_adaptive.html"].text
+def test_the_readmes_pictures_move_and_are_small(site):
+    named = re.findall(r"\]\((data/[\w-]+\.webp)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(named) == 2
+    for name in named:
+        picture = Image.open(ROOT / name)
+        assert picture.n_frames > 10 and (ROOT / name).stat().st_size < 1e6, f"{name}: make pictures"
+        assert list(site.glob(f"_images/{Path(name).stem}*.webp")), f"{name} is not on the first page"
+
+
+def test_a_link_to_a_page_has_a_title_a_text_and_a_picture_of_its_own(site, pages):
+    """What a chat or a search shows of it; a notebook's picture is its first figure."""
+    seen = {}
+    for name, page in pages.items():
+        if name in ("genindex.html", "search.html"):
+            continue
+        tags = dict(re.findall(r'<meta (?:property|name)="([\w:]+)" content="([^"]*)"', page.text))
+        assert len(tags["og:title"]) > 3 and tags["og:title"] in html.unescape(tags["og:title"]), name
+        assert len(tags["og:description"]) > 60 and tags["description"] == tags["og:description"], name
+        assert tags["og:url"] == HOMEPAGE + name and len(tags["og:image:alt"]) > 20, name
+        assert tags["og:image"].startswith(HOMEPAGE), name
+        assert (site / unquote(tags["og:image"].removeprefix(HOMEPAGE))).is_file(), name
+        seen[name] = tags["og:description"]
+    assert len(set(seen.values())) == len(seen), "each page has its own description"
+
+
+def test_the_sitemap_lists_every_page(site, pages):
+    listed = [place.text for place in ElementTree.parse(site / "sitemap.xml").getroot().iter() if place.tag.endswith("loc")]
+    assert sorted(listed) == sorted(HOMEPAGE + name for name in pages)
+
+
+def test_text_and_metadata_name_one_address(pages):
+    assert HOMEPAGE in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert f'<link rel="canonical" href="{HOMEPAGE}notebooks/05_adaptive.html"' in pages["notebooks/05_adaptive.html"].text
 
 
 # ---- in a browser ------------------------------------------------------------------------------------------------------
