@@ -64,5 +64,5 @@ class LARS(LayerwiseOptimizer):
         if weight_decay: g = g.add(theta, alpha=weight_decay)  # fmt: skip
         g = g.mul(r)
         if momentum: b.copy_(g) if first else b.mul_(momentum).add_(g, alpha=1 - dampening)  # fmt: skip
-        d = g.add(b, alpha=momentum) if nesterov else b if momentum else g
+        d = g.add(b, alpha=momentum) if nesterov and momentum else b if momentum else g
         theta.add_(d, alpha=-lr)

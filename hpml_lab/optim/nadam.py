@@ -44,8 +44,8 @@ class NAdam(Optimizer):
         """
         t = super().numbers(state, group, new)["t"]
         mu, mu_next = (group["betas"][0] * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (t, t + 1))
-        state["mu_product"] *= mu
-        return {"t": t, "mu": mu, "mu_next": mu_next, "mu_product": state["mu_product"].item()}
+        product = state["mu_product"] = _times(state["mu_product"], mu)
+        return {"t": t, "mu": mu, "mu_next": mu_next, "mu_product": product if product.requires_grad else product.item()}
 
     @staticmethod
     def update(theta, g, m, v, *, t, mu, mu_next, mu_product, lr, beta1, beta2, eps):
@@ -63,3 +63,9 @@ class NAdam(Optimizer):
         s = v.div(1 - beta2**t).sqrt_().add_(eps)
         theta.addcdiv_(g, s, value=-lr * (1 - mu) / (1 - mu_product))
         theta.addcdiv_(m, s, value=-lr * mu_next / (1 - mu_product * mu_next))
+
+
+def _times(product: Tensor, mu: float | Tensor) -> Tensor:
+    """The product with μ, in place unless a derivative passes through it: the factors are needed for that."""
+    tracked = product.requires_grad or isinstance(mu, Tensor) and mu.requires_grad
+    return product * mu if tracked else product.mul_(mu)

@@ -48,5 +48,5 @@ class SGD(Optimizer):
         Sutskever et al. 2013. Lecture 0 has α inside the velocity: rules.lecture_momentum.
         """
         if momentum and not first: b.mul_(momentum).add_(g, alpha=1 - dampening)  # fmt: skip
-        d = g.add(b, alpha=momentum) if nesterov else b if momentum else g
+        d = g.add(b, alpha=momentum) if nesterov and momentum else b if momentum else g
         theta.add_(d, alpha=-lr)

@@ -284,6 +284,18 @@ def test_the_rate_of_adagrad_decays_for_sparse_gradients_as_torchs_does():
     assert torch.equal(*tables)
 
 
+def test_a_differentiable_adagrad_takes_sparse_gradients_as_torchs_does():
+    slopes = []
+    for module in (hpml_lab.optim, torch.optim):
+        table = torch.ones(4, 2, requires_grad=True)
+        optimizer = module.Adagrad([followed := table.clone()], lr=0.1, differentiable=True)
+        followed.grad = torch.eye(4, 2).to_sparse()
+        optimizer.step()
+        slopes.append((followed.detach(), *torch.autograd.grad(followed.square().sum(), table)))
+    for ours, theirs in zip(*slopes, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_sparse_adam_refuses_dense_gradients_and_adagrad_decay_of_sparse_ones():
     p = torch.nn.Parameter(torch.ones(2))
     p.grad = torch.ones(2)

@@ -5,7 +5,7 @@ import torch
 
 import hpml_lab.optim
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.optim import SGD, Adam, AdamW, NAdam, SparseAdam
+from hpml_lab.optim import LBFGS, SGD, Adagrad, Adam, AdamW, NAdam, SparseAdam
 from hpml_lab.optim.formulas.lines import formula_lines
 from hpml_lab.optim.machinery.base import Optimizer
 
@@ -90,3 +90,36 @@ def test_a_rule_whose_formulas_do_not_pair_is_refused():
 
     with pytest.raises(ValueError, match="1 formulas for 2 statements"):
         formula_lines(rule)
+
+
+DECAYING = [
+    make for make in CLASSES if make.decay is Optimizer.decay and make is not LBFGS
+]  # others decay within their update, or never
+
+
+@pytest.mark.parametrize("make", DECAYING, ids=lambda optimizer: optimizer.__name__)
+def test_of_the_two_lines_of_weight_decay_that_one_stands_there_that_holds(make):
+    explanation = stepped(make, weight_decay=0.1).explain()
+    found = [line.formula for line in explanation.lines if line.formula.endswith((", if decoupled", ", if not"))]
+    decoupled = "decoupled_weight_decay=True" in repr(explanation)
+    assert found == ["θ = θ − α λ θ, if decoupled" if decoupled else "g = g + λ θ, if not"]
+
+
+@pytest.mark.parametrize("make", [SGD, AdamW], ids=lambda optimizer: optimizer.__name__)
+def test_a_gradient_that_is_turned_around_is_the_first_line(make):
+    assert stepped(make, maximize=True).explain().lines[0].formula == "g = −g"
+    assert all(line.formula != "g = −g" for line in stepped(make).explain().lines)
+
+
+def test_a_state_that_is_there_from_the_start_is_of_no_step_yet():
+    assert "no step yet" in repr(Adagrad([torch.nn.Parameter(torch.ones(2))]).explain())
+    assert "after step 3" in repr(stepped(Adagrad).explain())
+
+
+@pytest.mark.parametrize("make, options", [(SGD, {}), (SGD, {"momentum": 0.9}), (Adagrad, {}), (SparseAdam, {})])
+def test_a_sparse_gradient_and_its_state_are_explained(make, options):
+    table = torch.nn.Embedding(4, 2, sparse=True)
+    optimizer = make(table.parameters(), **options)
+    table(torch.tensor([1, 1, 3])).sum().backward()
+    optimizer.step()
+    assert "(4, 2) float32" in repr(optimizer.explain())

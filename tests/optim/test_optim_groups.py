@@ -9,7 +9,7 @@ import torch
 from test_optim_bits import NAMES, assert_same_bits, decay, parameters, walk
 
 import hpml_lab.optim
-from hpml_lab.optim import SGD, Adam, RMSprop
+from hpml_lab.optim import LARS, SGD, Adam, RMSprop
 
 by_name = pytest.mark.parametrize("name", NAMES)
 FAULTY = [
@@ -104,3 +104,15 @@ def test_a_saved_sgd_that_says_it_has_no_velocity_starts_one():
         walk(optimizer, params, 8)
         runs.append(optimizer)
     assert_same_bits(*runs)
+
+
+@pytest.mark.parametrize("make, options", [(SGD, {}), (SGD, {"foreach": True}), (LARS, {})], ids=str)
+def test_nesterov_that_is_turned_on_without_a_momentum_changes_nothing(make, options):
+    """By a group or a file; a constructor refuses it. torch's SGD goes on, too."""
+    plain, on, loaded = (make(parameters([(3, 5)], torch.float32), lr=0.1, **options) for _ in range(3))
+    on.param_groups[0]["nesterov"] = True
+    loaded.load_state_dict(on.state_dict())
+    for optimizer in (plain, on, loaded):
+        walk(optimizer, optimizer.param_groups[0]["params"], 3)
+    assert_same_bits(on, plain)
+    assert_same_bits(loaded, plain)

@@ -300,7 +300,7 @@ def test_an_option_holds_however_it_comes(name, way):
     if way in OF_TORCH and name not in SHARED:
         pytest.skip("torch has no such class, and so no files of it")
     if way in (group, add_param_group) and name == "LBFGS":
-        pytest.skip("it has one group: test_optim_closures.py")
+        pytest.skip("it has one group: test_optim_lbfgs.py")
     cells = 0
     for option in options_of(name):
         for value in values_of(name, option):

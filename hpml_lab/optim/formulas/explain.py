@@ -36,18 +36,21 @@ class Explanation:
         rules = list(optimizer.explained)
         if p.grad is not None and p.grad.is_sparse and optimizer.update_sparse:
             rules = ["update_sparse"]
+        pairs = [pair for rule in rules for pair in formula_lines(getattr(type(optimizer), rule))]
         if group.get("weight_decay") and optimizer.decay:
-            rules.insert(0, "decay")
+            other = _NOT_DECOUPLED if group.get("decoupled_weight_decay", False) else _DECOUPLED
+            pairs = [pair for pair in formula_lines(type(optimizer).decay) if not pair[0].endswith(other)] + pairs
+        if group.get("maximize"):
+            pairs.insert(0, ("g = −g", "g = -g"))
         self.title = f"{type(optimizer).__name__}, parameter {parameter} of {len(numbered)}"
         self.lines = []
-        for rule in rules:
-            for formula, code in formula_lines(getattr(type(optimizer), rule)):
-                changed = [symbol for symbol in _changed(code) if symbol in values]
-                self.lines.append(ExplainedLine(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
+        for formula, code in pairs:
+            changed = [symbol for symbol in _changed(code) if symbol in values]
+            self.lines.append(ExplainedLine(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
         step = state.get("step")
         options = {name: group[name] for name in optimizer.defaults if name not in _NOT_OF_THE_RULE}
         self.options = ", ".join(f"{name}={_plain(value)}" for name, value in options.items())
-        if state:
+        if state and (step is None or int(step)):
             self.steps = f"after step {int(step)}" if step is not None else "after one step or more"
         else:
             self.steps = "no step yet" if optimizer.start(p, p, group) else "it keeps no state"
@@ -73,6 +76,7 @@ class Explanation:
         return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
+_DECOUPLED, _NOT_DECOUPLED = ", if decoupled", ", if not"  # the ends of the two lines of weight decay: one of them holds
 _NOT_OF_THE_RULE = {"foreach", "capturable", "differentiable", "fused", "initial_accumulator_value"}  # the numbers are the same
 
 
@@ -98,6 +102,7 @@ def _summary(symbol: str, name: str, value: torch.Tensor | list[torch.Tensor]) -
     value, dtype = value.detach(), str(value.dtype).removeprefix("torch.")
     if value.is_meta:
         return f"{label} {tuple(value.shape)} {dtype}, on the device meta"
+    value, shape = value.coalesce().values() if value.is_sparse else value, tuple(value.shape)
     first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
     norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
-    return f"{label} {tuple(value.shape)} {dtype}: {first}; norm {norm:.3g}"
+    return f"{label} {shape} {dtype}: {first}; norm {norm:.3g}"

@@ -191,6 +191,8 @@ class Optimizer(torch.optim.Optimizer):
         rule(theta, param.g, **param.state, **_arguments(rule, param.numbers, group))
 
     def _update_tracked(self, param: ParamState, group: Group) -> None:
+        if param.g.is_sparse and self.update_sparse:  # it changes single elements, in place
+            return self._update_single(param, group)
         p, param = param.theta, param.real if self.complex_as_pairs else param
         theta = Tracked(param.theta.clone())  # a rule may keep θ for the backward pass, and p is changed below
         state = {symbol: Tracked(value) for symbol, value in param.state.items()}
