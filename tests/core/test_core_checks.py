@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import decimal
+import functools
 import gc
 import logging
 import os
@@ -83,6 +84,30 @@ def test_no_error_of_an_answer_escapes(judged, error):
 def test_no_error_of_a_value_escapes(judged, kind):
     verdict = judged(kind())
     assert (verdict.state, verdict.mistake) == ("mistake", "raises") and "rude" in verdict.message
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left"), MemoryError(), RuntimeError("can't start new thread")], ids=repr
+)
+@pytest.mark.parametrize("takes", [None, ()], ids=["a value", "a function"])
+def test_a_check_whose_own_means_are_missing_blames_no_answer(judged, monkeypatch, error, takes):
+    """Before a call and after one; raised by code of the package, as a judge's is."""
+    names = {"error": error}
+    code = "def judge(answer):\n    callable(answer) and answer()\n    raise error"
+    exec(compile(code, exercises.__file__, "exec"), names)
+    monkeypatch.setitem(exercises._REGISTRY, "short", Exercise("short", "01_tensors", names["judge"], takes))
+    verdict = check("short", 3 if takes is None else lambda: 3)
+    assert verdict.state == "not yet" and "cannot be checked here" in verdict.message
+
+
+def test_a_generator_behind_a_wrapper_is_named(monkeypatch):
+    def steps():
+        yield 1
+
+    all_exercises()
+    monkeypatch.setitem(exercises._REGISTRY, "steps", Exercise("steps", "01_tensors", lambda answer: answer(), (), None))
+    for answer in (steps, functools.partial(steps), lambda: steps()):
+        assert check("steps", answer).mistake == "runs-nothing"
 
 
 def test_a_network_that_cannot_be_copied_or_called_is_a_verdict(judged):

@@ -138,6 +138,25 @@ def test_a_result_kept_from_an_earlier_call_is_found(judged):
     assert judged(remembers_by_shape).mistake == "one-example"
 
 
+@pytest.mark.parametrize("of", ["all", "the first"])
+def test_a_result_that_no_scale_changes_is_found_when_it_is_kept(judged, of):
+    """By shape, and by the first argument alone."""
+    memory = {}
+
+    def shares(x, y):
+        return x / x.sum() + y / y.sum()
+
+    def remembers(x, y):
+        key = (x.shape, x.dtype) if of == "all" else (x.dtype, x.stride(), *x.flatten().tolist())
+        return memory.setdefault(key, shares(x, y))
+
+    one, other, third = torch.tensor([1.0, 2.0, 5.0]), torch.tensor([3.0, 1.0, 1.0]), torch.tensor([1.0, 1.0, 2.0])
+    cases = {"two": (one, other), "the other two": (other, third)} if of == "the first" else {"two": (one, other)}
+    verdict = judged(remembers, shares, cases=cases)
+    assert verdict.mistake in ("one-example", "remembers-calls"), verdict
+    assert judged(shares, shares, cases=cases)
+
+
 def test_nan_is_known_by_its_value(judged):
     def by_identity(x):
         return [0.0 if value is math.nan else value for value in x]

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import functools
+import inspect
 import random
 from collections import deque
 from collections.abc import Callable
@@ -19,6 +20,10 @@ from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 OVERWRITTEN = "Two calls return results in the same memory: the second overwrites what the first returned."
+RUNS_NOTHING = (
+    "With `yield` or `async` in it, a call of your function runs none of its lines: it only makes a generator or a coroutine."
+    " Let it `return` its result."
+)
 LARGE = 1_000_000  # numbers: what is larger is not copied before a call
 
 current: ContextVar["Asked | None"] = ContextVar("current", default=None)  # of the check that runs
@@ -60,6 +65,8 @@ class Asked:
             result = answer(*arguments, **options)
             if any(not same(one, was) for one, was in kept):
                 self.shared = self.overwritten = OVERWRITTEN
+            if self.returns is None and (inspect.isgenerator(result) or inspect.iscoroutine(result)):  # behind a wrapper
+                self._raise("runs-nothing", RUNS_NOTHING)
             if result is None and self.returns is not None and not _may_be_none(self.returns):
                 self._raise("returns-nothing", "Your function returns None: is a `return` missing?")
             named = dict(zip(self.takes, arguments, strict=False)) | options

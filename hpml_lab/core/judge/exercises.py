@@ -30,7 +30,7 @@ import torch
 from hpml_lab.core.experiment.catalogue import exercise_modules, load_module, unknown
 from hpml_lab.core.experiment.results_folder import keep_verdict
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.asked import Asked, current
+from hpml_lab.core.judge.asked import RUNS_NOTHING, Asked, current
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
 from hpml_lab.core.judge.declared import difference_in_kind
 from hpml_lab.core.judge.mistake import CannotCheck, Mistake
@@ -46,10 +46,6 @@ MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
 NO_LIMIT = "No thread could be started, so nothing would have ended an answer that waits."
 # What says that a value is wrong, and not why: these come with the call to look at.
 SHOWN_BY_A_CALL = ("wrong-value", "wrong-shape", "one-layout", "one-dtype", "one-example", "one-scale", "other-gradient")
-RUNS_NOTHING = (
-    "With `yield` or `async` in it, a call of your function runs none of its lines: it only makes a generator or a coroutine."
-    " Let it `return` its result."
-)
 
 
 @dataclass(frozen=True)
@@ -253,8 +249,11 @@ def _raised(found: Exercise, answer: Any, error: BaseException, asked: Asked) ->
     case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
     if (line := _line_of(error)) is not None:
         return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises", given)
-    if found.takes is not None and not asked.count and not isinstance(error, TypeError):
-        return Verdict(name, "not yet", f"It cannot be checked here: {text}. Your function was not called.")
+    uncalled = found.takes is not None and not asked.count
+    short = isinstance(error, OSError | MemoryError) or "start new thread" in str(error)  # of the machine, not of the answer
+    if short or uncalled and not isinstance(error, TypeError):
+        called = " Your function was not called." if uncalled else ""
+        return Verdict(name, "not yet", f"It cannot be checked here: {text}.{called}")
     if isinstance(error, TypeError) and "argument" in str(error) and f"{getattr(answer, '__name__', None)}(" in str(error):
         return Verdict(name, "mistake", f"Keep the function's arguments as they were: {error}", "wrong-arguments")
     hint = f"The check cannot work with your answer{case} ({text}). Does it return what the exercise asks for?"

@@ -4,14 +4,17 @@ Faults of layout, type and memory can be in any answer, so no judge has cases of
 right answer has a finite value for it; an exercise whose text leaves one out says so (`but=("dtype",)`).
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from hpml_lab.core.judge.same import same
+
 OTHER = {torch.float32: torch.float64, torch.float64: torch.float32}
-SMALLER = 13 / 16  # keeps signs, orders and what lies between 0 and 1
+SMALLER, LARGER = 12 / 16, 13 / 16  # keep signs, orders and what lies between 0 and 1
 SCALE = 2.0**12  # exact: only exponents change
 
 
@@ -74,6 +77,20 @@ def _times(factor: float) -> Callable[[Any], Any]:
     return scaled
 
 
+def _bent(value: Any) -> Any:
+    """Every number times 12/16 to 13/16, the more the larger it is: what does not depend on a scale changes, too."""
+    if isinstance(value, float):
+        return value * LARGER
+    if value.dtype.kind != "f" if isinstance(value, np.ndarray) else not value.is_floating_point():
+        return value
+    size = abs(value)
+    largest = size.max() if math.prod(value.shape) else 0
+    if not 0 < largest < math.inf:
+        return _times(LARGER)(value)
+    share = SMALLER + (LARGER - SMALLER) * (size / largest)
+    return value * share if isinstance(value, torch.Tensor) else (value * share).astype(value.dtype)
+
+
 VARIATIONS: Mapping[str, Variation] = {
     "grad": Variation(
         "needs-no-gradient-before",
@@ -90,7 +107,7 @@ VARIATIONS: Mapping[str, Variation] = {
     ),
     "values": Variation(
         "one-example",
-        _times(SMALLER),
+        _bent,
         "Right for the values of the examples, and not for others of the same shape: is a number of theirs in it, or a result"
         " from an earlier call?",
     ),
@@ -113,19 +130,28 @@ MOST_MIXED = 40  # of all cases together
 def mixed(
     cases: Mapping[str, tuple[Any, ...]], names: Sequence[str], but: Collection[str]
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Cases with one number, text or truth value of another: what is kept by the other arguments alone shows here."""
+    """Cases with one argument of another case, a number, a text or a tensor: what is kept by the others alone shows here."""
     if "mixed" in but:
         return
     made, known = 0, list(cases.values())
     for case, arguments in cases.items():
         for position, value in enumerate(arguments):
-            if not isinstance(value, bool | int | float | str) or position < len(names) and names[position] in but:
+            if position < len(names) and names[position] in but:
                 continue
             others = [other[position] for other in known if position < len(other)]
-            other = next((other for other in others if type(other) is type(value) and other != value), None)
+            other = next((other for other in others if _can_stand_for(other, value)), None)
             if other is not None and made < MOST_MIXED:
                 made += 1
                 yield case, (*arguments[:position], other, *arguments[position + 1 :])
+
+
+def _can_stand_for(other: Any, value: Any) -> bool:
+    """True for another value of the same kind: a number, a text, or a tensor of the same shape and dtype."""
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return (other.shape, other.dtype, other.requires_grad) == (value.shape, value.dtype, value.requires_grad) and not same(
+            other, value
+        )
+    return isinstance(value, bool | int | float | str) and type(other) is type(value) and other != value
 
 
 def variants(
