@@ -22,12 +22,14 @@ from sphinx.cmd.build import main as sphinx_build
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+from colab import BRANCH  # noqa: E402
 
 from hpml_lab.core.experiment.catalogue import catalogue  # noqa: E402  (the sources, read as text: no torch)
 
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-COLAB = URLS["Repository"].replace("https://github.com", "https://colab.research.google.com/github") + "/blob/colab"
+COLAB = URLS["Repository"].replace("https://github.com", "https://colab.research.google.com/github") + f"/blob/{BRANCH}"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
+BRANCH = "colab"  # where .github/workflows/publish.yml puts the copies, and the pages' links lead
 CELL = """\
 # Installs the workbook next to what the platform has; nothing that runs already is replaced.
 %pip install -q "hpml-lab[notebooks] @ git+{repository}"

@@ -1,7 +1,7 @@
 """`python tests/without_processes.py load|check TOPIC …`: a Python in which no thread, process or timer can start.
 
-It stands in for Python in a browser (WebAssembly): what such a Python lacks is taken away once third parties have loaded. `load`
-imports every module of the packages, `check` judges all answers of the tests to the exercises of the topics.
+It stands in for Python in a browser (WebAssembly): what such a Python lacks is taken away once third parties have loaded.
+`load` imports every module of the packages, `check` judges all answers of the tests to the exercises of the topics.
 """
 
 import importlib
