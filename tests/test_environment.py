@@ -136,5 +136,5 @@ def test_the_workflow_is_valid_and_runs_every_system_python_and_both_ends_of_tor
     assert_valid(path, "github-workflows")
     matrix = yaml.safe_load(path.read_text())["jobs"]["systems"]["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "windows", "macos"}
-    assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13"]
+    assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert f"torch=={'.'.join(map(str, machine.OLDEST_TORCH))}.*" in path.read_text()
