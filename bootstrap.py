@@ -1,4 +1,4 @@
-"""The workbook's two commands on every system, to be called with Python 3.11, 3.12 or 3.13:
+"""The workbook's two commands on every system, to be called with Python 3.11 to 3.14:
 
     python bootstrap.py lab     opens it in JupyterLab; what follows is passed on, such as --no-browser
     python bootstrap.py test    runs the tests and every notebook; what follows is passed on to pytest
@@ -33,7 +33,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / "installed.sha256"
 # Defaults of this environment's JupyterLab, which asks at its first start about news, over the text; a user's own settings win.
 QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
-SUPPORTED = ("3.13", "3.12", "3.11")
+SUPPORTED = ("3.14", "3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 7.3 GB of packages on Linux, and room to unpack them
 # In the names of pip's and uv's settings that say how packages are reached. All others say what is installed, or where.
 REACHES = re.compile("INDEX|FIND_LINKS|OFFLINE|KEYRING|TLS|CERT|HOST|PROXY|TIMEOUT|RETRIES|CACHE|CONCURRENT|CONFIG|FEATURE")
@@ -132,7 +132,7 @@ def find_python() -> str:
         if version_of(python) in SUPPORTED:
             return python
     fail(
-        f"Python {sys.version.split()[0]} is not supported, and no python3.11, python3.12 or python3.13 is on PATH.",
+        f"Python {sys.version.split()[0]} is not supported, and none of python3.11 to python3.14 is on PATH.",
         "install one of them, or call it by name: python3.12 bootstrap.py lab",
     )
 

@@ -135,5 +135,5 @@ def test_the_tests_run_on_every_system_python_and_both_ends_of_torch():
     path = ROOT / ".github" / "workflows" / "tests.yml"
     matrix = yaml.safe_load(path.read_text())["jobs"]["systems"]["strategy"]["matrix"]
     assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "windows", "macos"}
-    assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13"]
+    assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert f"torch=={'.'.join(map(str, machine.OLDEST_TORCH))}.*" in path.read_text()

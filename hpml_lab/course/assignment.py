@@ -25,6 +25,7 @@ from hpml_lab.core.system.files import atomic_write
 
 CHECK = re.compile(r'check\("([\w-]+)", (\w+)\)')
 EFFORT = re.compile(r"\*\*Difficulty\*\* (●+)○* · (\d+) minutes")
+LOADS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS")  # the last: annotations in classes, from Python 3.14 on
 LINK = re.compile(r"\[([^\]]+)\]\(\w+\.ipynb[^)]*\)")
 TITLE = """\
 {title}: exercises
@@ -136,7 +137,7 @@ def _loaded_and_stored(code: CodeType) -> tuple[set[str], set[str]]:
     for step in dis.get_instructions(code):
         if step.opname == "STORE_NAME":
             stored.add(step.argval)
-        elif step.opname in ("LOAD_NAME", "LOAD_GLOBAL") and step.argval not in stored:
+        elif step.opname in LOADS and step.argval not in stored:
             loaded.add(step.argval)
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

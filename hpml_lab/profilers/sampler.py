@@ -65,10 +65,14 @@ def sample_until_exit(rate: float, path: str) -> None:
     sampler, process = StackSampler(rate, frame_line), os.getpid()
 
     def pause() -> None:
+        if os.getpid() != process:  # a child has no sampler, whose end it would wait for, if it forks in turn
+            return
         sampler.__exit__()
         time.sleep(0.001)  # until the system counts its thread no more
 
     def go_on() -> None:
+        if os.getpid() != process:
+            return
         try:
             sampler.__enter__()
         except RuntimeError:  # Python is about to end: no thread begins any more

@@ -19,12 +19,12 @@ from torch import distributed as dist
 
 from hpml_lab.core.system import launcher as launching
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.children import ChildOutcome, run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.programs import python_environment, run_python, started
-from hpml_lab.core.system.rank_errors import RankError, _place, _said, note_thread
+from hpml_lab.core.system.rank_errors import RankError, _place, _said, note_thread, raise_first_failure
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 HANG_SECONDS = 4.0
@@ -317,6 +317,27 @@ FAULTS = {
     "unreadable": (Unreadable, (), 0, "raised", "Rank 0 returned what this process cannot read .* Return numbers"),
     "a launch in a rank": (launch, (print,), None, "raised", "This process is itself a rank .* Launch ranks from"),
 }
+
+
+CRASH = """Fatal Python error: Aborted
+
+{}Thread 0x00007f9840bef6c0 [pymain] (most recent call first):
+  File "/home/me/train.py", line 7 in step
+
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/lib/libgloo.so", at abort+0x24 [0x7f9840e85507]
+  Binary file "/home/me/\u00fcbung/libtorch.so" [0x53d72e]
+"""
+CURRENT = 'Current thread 0x00007f9840def6c0 [worker] (most recent call first):\n  File "/home/me/train.py", line 9 in stop\n\n'
+
+
+@pytest.mark.parametrize(("current", "line", "fix"), [("", 7, "All ranks have to hand over"), (CURRENT, 9, "The other ranks")])
+def test_the_frames_of_c_of_python_3_14_are_no_frames_of_python(current, line, fix, tmp_path):
+    """With them, gloo's abort was taken for one of the reader's own; a library's name need not be ASCII there."""
+    (tmp_path / "rank1.crash").write_text(CRASH.format(current), encoding="utf-8")
+    outcomes = [ChildOutcome("stopped"), ChildOutcome("died", exitcode=-signal.SIGABRT)]
+    with pytest.raises(RankError, match=rf"killed by SIGABRT at line {line} of /home/me/train.py\. {fix}"):
+        raise_first_failure(outcomes, tmp_path, HANG_SECONDS)
 
 
 def children_and_ports():

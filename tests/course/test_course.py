@@ -22,7 +22,7 @@ from hpml_lab.core.judge.exercises import all_exercises, check, find_exercise
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import NOTEBOOKS
-from hpml_lab.course.assignment import slim, with_solution, write_assignments
+from hpml_lab.course.assignment import _loaded_and_stored, slim, with_solution, write_assignments
 from hpml_lab.course.class_page import class_page, class_rows
 
 TOPICS = ("nets", "adaptive", "sharding")  # those whose exercises need the most of the text around them
@@ -491,6 +491,20 @@ def test_the_known_wrong_answer_above_is_still_named():
     names = {"torch": __import__("torch")}
     exec(cell.replace(*wrong("write-adam")), names)
     assert check(find_exercise("write-adam").name, names["adam_step"]).mistake == "first-moment-not-corrected"
+
+
+def test_what_an_annotation_names_is_used():
+    """From Python 3.14 on it is in code of its own, which looks in the class first."""
+    cell = "class A:\n  x: Field\n  def f(self, y: InClass): pass\nv: Value = 3\ndef g(a: Argument = b) -> Returned: d"
+    assert _loaded_and_stored(compile(cell, "cell", "exec"))[0] >= {
+        "Field",
+        "InClass",
+        "Value",
+        "Argument",
+        "b",
+        "Returned",
+        "d",
+    }
 
 
 def test_slim_counts_the_exercises():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from dataclasses import fields, replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -322,14 +323,27 @@ def test_an_interrupted_loop_leaves_no_thread_that_waits_to_put(monkeypatch):
     assert set(threading.enumerate()) - before == set()
 
 
-def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(monkeypatch):
+def masked(_):
+    if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []):
+        raise RuntimeError("the worker would hear it")
+
+
+@pytest.fixture
+def new_fork_server():
+    """None of before, which was not started in the block that shields it, and none for the tests behind."""
+    from multiprocessing import forkserver  # not on Windows
+
+    forkserver._forkserver._stop()
+    yield
+    forkserver._forkserver._stop()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the start methods are Linux's")
+@pytest.mark.parametrize("method", ["fork", "forkserver"])  # up to Python 3.13, and from 3.14 on
+def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(method, monkeypatch, new_fork_server):
     heard = []
     monkeypatch.setattr(known_loops, "training_step", lambda: lambda batch: heard.append(batch[:, 0].tolist()))
-
-    def masked(_):
-        if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []):
-            raise RuntimeError("the worker would hear it")
-
+    monkeypatch.setattr(known_loops, "DataLoader", partial(DataLoader, multiprocessing_context=method))
     known_loops._loader(2, masked, 0.005)(0.1)()
     assert heard and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 

@@ -80,12 +80,12 @@ def test_every_finding_that_is_not_ok_says_how_to_fix_it_in_one_line(tools, monk
         assert "\n" not in finding.fix and (finding.fix or finding.state == OK), finding
 
 
-@pytest.mark.parametrize("version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 13), OK), ((3, 14), LIMITED)], ids=str)
+@pytest.mark.parametrize("version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 14), OK), ((3, 15), LIMITED)], ids=str)
 def test_python_too_old_stops_and_too_new_is_untested(version, state, monkeypatch):
     monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
     found = PROBES["python"](answers())
     assert found.state == state
-    assert ("3.11 to 3.13" in found.means) == (state != OK)
+    assert ("3.11 to 3.14" in found.means) == (state != OK)
 
 
 def test_a_working_torch_shows_its_version_and_cuda_build():

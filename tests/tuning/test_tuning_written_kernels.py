@@ -1,6 +1,7 @@
 """Kernels that a reader writes: memory guarded in the interpreter, and their speed on a GPU."""
 
 import sys
+import types
 
 import pytest
 import torch
@@ -47,6 +48,16 @@ def test_a_right_kernel_runs_and_nothing_of_the_caller_changes(kernel):
     from triton.runtime import interpreter
 
     assert not {"create_masked_load", "create_masked_store"} & set(vars(interpreter.interpreter_builder))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are evaluated at the def before Python 3.14")
+def test_a_kernel_of_a_cell_that_does_not_import_triton_needs_no_quotation_marks():
+    names, annotate = {}, plus_one.__annotate__
+    kernel = types.FunctionType(plus_one.__code__, names, "plus_one")
+    kernel.__annotate__ = types.FunctionType(annotate.__code__, names)
+    with pytest.raises(NameError):
+        kernel.__annotations__  # noqa: B018
+    assert torch.equal(launched(kernel, torch.arange(10.0)), torch.arange(10.0) + 1)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ Either way functions may be defined in a cell, and the ranks meet through a file
 
 import contextlib
 import importlib.util
-import inspect
 import io
 import multiprocessing
 import os
@@ -51,6 +50,7 @@ from hpml_lab.core.system.rank_errors import (
     note_thread,
     raise_first_failure,
 )
+from hpml_lab.core.system.signatures import signature_of
 from hpml_lab.core.system.workers import require_seconds
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
@@ -137,7 +137,7 @@ def _check(function: Callable[..., Any], arguments: tuple, ranks: int, device: s
         if method == "fork":
             raise LabError("CUDA does not work in a fork of a process that may use it.", 'Use method="forkserver".')
     with contextlib.suppress(ValueError, TypeError):  # not all that can be called has a signature
-        signature = inspect.signature(function)
+        signature = signature_of(function)
         try:
             signature.bind(*arguments)
         except TypeError as error:

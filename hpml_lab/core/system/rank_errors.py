@@ -152,9 +152,11 @@ def _raise_death(rank: int, outcomes: list[ChildOutcome], folder: Path) -> NoRet
     killed = f"was killed by {names.get(-code, f'signal {-code}')}"
     end = killed if code < 0 else f"ended with exit code {code} and returned nothing"
     crash = folder / f"rank{rank}.crash"
-    escaped = crash.read_text(encoding="ascii") if code < 0 and crash.exists() else ""
-    trace = _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), escaped)  # faulthandler writes ASCII alone
-    by_itself = trace.partition("Current thread")[2]  # gloo aborts from a thread that Python does not know
+    # faulthandler writes ASCII alone, but for the names of libraries among the frames of C, which Python 3.14 adds.
+    escaped = crash.read_text(encoding="utf-8", errors="replace") if code < 0 and crash.exists() else ""
+    trace = _ESCAPE.sub(lambda found: chr(int(found[0][2:], 16)), escaped)
+    # gloo aborts from a thread that Python does not know: it has frames of C alone.
+    by_itself = trace.partition("Current thread's C stack trace")[0].partition("Current thread ")[2]
     frames = _frames(by_itself) or _frames(trace)
     gloo = -code == signal.SIGABRT and (not by_itself or _DISTRIBUTED in frames[0][0])
     where = f" at {own}" if (own := _own_line(frames)) else ""

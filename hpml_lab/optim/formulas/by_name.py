@@ -1,12 +1,12 @@
 """The update rules by name, each with its title, state and defaults: `FORMULAS["adam"].run(start, gradients, lr=0.1)`."""
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
+from hpml_lab.core.system.signatures import signature_of
 from hpml_lab.optim.formulas import rules
 from hpml_lab.optim.formulas.arithmetic import Number
 from hpml_lab.optim.formulas.lines import formula_lines
@@ -27,7 +27,7 @@ class Formula:
     @cached_property
     def defaults(self) -> dict[str, float]:
         """The hyperparameters by name, with their defaults."""
-        parameters = inspect.signature(self.step).parameters.values()
+        parameters = signature_of(self.step).parameters.values()
         return {option.name: option.default for option in parameters if option.default is not option.empty}
 
     @property

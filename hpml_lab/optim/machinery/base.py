@@ -9,7 +9,6 @@ the formula. The same `update` works on
 - tensors that autograd tracks: `differentiable=True`.
 """
 
-import inspect
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.signatures import signature_of
 from hpml_lab.optim.machinery.options import check_options
 from hpml_lab.optim.machinery.tensor_stand_ins import ComplexStep, Tracked, chunks, like, pairs
 
@@ -282,7 +282,7 @@ def _hooks_or_profiler_active() -> bool:
 
 @cache
 def _names(rule: Callable) -> tuple[str, ...]:
-    return tuple(inspect.signature(rule).parameters)
+    return tuple(signature_of(rule).parameters)
 
 
 def _arguments(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[str, Any]:

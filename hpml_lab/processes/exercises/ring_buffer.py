@@ -10,6 +10,7 @@ import numpy as np
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.system.signatures import signature_of
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
 INTERLEAVINGS = (
@@ -115,7 +116,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
 def _takes(function: Callable, count: int) -> bool:
     """True where a function can be called with `count` arguments."""
     try:
-        inspect.signature(function).bind(*range(count))
+        signature_of(function).bind(*range(count))
     except (TypeError, ValueError):  # it cannot, or is a builtin without a signature
         return False
     return True

@@ -7,7 +7,7 @@ import sys
 from hpml_lab.core.system import machine
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, REINSTALL, TORCH_FIRST, Answers, Finding
 
-PYTHONS = ((3, 11), (3, 13))  # oldest and newest that the workbook is tested with
+PYTHONS = ((3, 11), (3, 14))  # oldest and newest that the workbook is tested with
 PARTNERS = {"2.11": "0.26", "2.12": "0.27", "2.13": "0.28", "2.14": "0.29", "2.15": "0.29"}  # torch: torchvision
 DALI = ("nvidia-dali-cuda130", "nvidia-dali-cuda120")
 

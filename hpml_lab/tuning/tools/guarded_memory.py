@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hpml_lab.core.system.signatures import annotations_of, signature_of
 from hpml_lab.tuning.tools.triton_kernel import interpreted_library, require_triton
 
 APART = 1 << 22  # bytes between two tensors, and before the first
@@ -49,7 +50,7 @@ def guarded_launch(
 
     function = own_copy(kernel)
     try:
-        given = inspect.signature(function).bind(*arguments, **constants).arguments
+        given = signature_of(function).bind(*arguments, **constants).arguments
     except TypeError as error:
         raise TypeError(f"{function.__name__}(): {error}") from None
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
@@ -78,7 +79,7 @@ def own_copy(kernel: Any) -> types.FunctionType:
     function = getattr(kernel, "fn", getattr(kernel, "source", kernel))
     names = {**function.__globals__, "tl": tl, "triton": triton}
     copy = types.FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    copy.__annotations__ = function.__annotations__
+    copy.__annotations__ = annotations_of(function)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
 
