@@ -25,6 +25,7 @@ ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS)]
 
 from colab import BRANCH  # noqa: E402
+from habits import habits_page  # noqa: E402
 
 from hpml_lab.core.experiment.catalogue import catalogue  # noqa: E402  (the sources, read as text: no torch)
 
@@ -156,13 +157,17 @@ class Example:
     link: str
     card: str
 
-    def figures(self) -> list[list[str]]:
-        """[label, lecture, here, recorded] of each key figure that the lecture gives; of the first one if it gives none."""
+    def key_figures(self) -> list[list[str]]:
+        """[label, lecture, here, recorded] of each key figure."""
         found = re.match(r"(?:<p>.*?</p>\s*)?<table[^>]*>(.*?)</table>", self.card, flags=re.DOTALL)
         heading, *rows = [_cells(row) for row in found[1].split("</tr>") if "<t" in row] if found else [[]]
         column = {name.split()[0].rstrip(":"): index for index, name in enumerate(heading) if name}
         wanted = ("lecture", "here", "reference")
-        rows = [[row[0], *(row[column[name]] if name in column else "–" for name in wanted)] for row in rows]
+        return [[row[0], *(row[column[name]] if name in column else "–" for name in wanted)] for row in rows]
+
+    def figures(self) -> list[list[str]]:
+        """The key figures that the lecture gives; the first one if it gives none."""
+        rows = self.key_figures()
         return [row for row in rows if row[1] not in ("–", "not given")] or rows[:1]
 
     def found(self, pattern: str) -> str:
@@ -231,10 +236,15 @@ def first_page(readme: str) -> str:
     doors = [f'<a href="#{make_id(f"for {door[1]}")}">For {door[1]}</a>' for door in doors if door]
     nav = f'<nav class="doors" aria-label="For whom">{"".join(doors)}</nav>'
     notebooks = next(number for number, section in enumerate(sections) if section.startswith("## The notebooks"))
-    sections[notebooks] += "[The lectures, example by example](lectures.md)\n\n"
+    sections[notebooks] += "[The lectures, example by example](lectures.md) · [Forty habits, in numbers](habits.md)\n\n"
     if largest := max(stored("optimizer_lab"), key=lambda lab: len(_about(lab, "optimizer_lab")["panels"]), default=None):
         sections.insert(notebooks, f"## Try it\n\n{_for_a_page(largest)['data']['text/html']}\n\n")
-    pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), *(name.removesuffix(".md") for name in PAGES)]
+    pages = [
+        "lectures",
+        "habits",
+        *(f"notebooks/{path.stem}" for path in NOTEBOOKS),
+        *(name.removesuffix(".md") for name in PAGES),
+    ]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
     return "\n".join([before, picture, "", nav, after, "".join(sections), toctree])
 
@@ -245,7 +255,7 @@ def first_page(readme: str) -> str:
 def prepare(source: Path) -> None:
     """Write Sphinx's sources; files that would not change are left, so that a second build takes only what did."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    files = {"index.md": first_page(readme), "lectures.md": lectures_page(readme)}
+    files = {"index.md": first_page(readme), "lectures.md": lectures_page(readme), "habits.md": habits_page(examples())}
     files |= {f"notebooks/{path.name}": page(path) for path in NOTEBOOKS}
     contents = {name: text.encode() for name, text in files.items()}
     contents |= {name: (ROOT / name).read_bytes() for name in AS_THEY_ARE}

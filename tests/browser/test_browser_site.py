@@ -33,7 +33,7 @@ from lab import CHROMIUM, browser  # noqa: E402
 
 HOMEPAGE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Homepage"]
 MEGABYTES = 40
-CHECKED = ("index", "lectures", "notebooks/00_start", "notebooks/02_autograd", "notebooks/05_adaptive")
+CHECKED = ("index", "lectures", "habits", "notebooks/00_start", "notebooks/02_autograd", "notebooks/05_adaptive")
 PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1366, "height": 768}
 # Without torch, which would be found here, and not in an environment that has only the extra `site`.
 BUILD = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path('docs/build.py', run_name='__main__')"
@@ -95,7 +95,7 @@ def pages(site):
 def test_there_is_a_page_for_each_notebook_and_all_are_small(site, pages):
     notebooks = {f"notebooks/{path.stem}.html" for path in NOTEBOOKS.glob("*.ipynb")}
     assert notebooks | {"index.html", "lectures.html", "docs/engineers.html"} < pages.keys()
-    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 11, "each page has one heading of the first level"
+    assert pages["index.html"].text.count("toctree-l1") == len(notebooks) + 12, "each page has one heading of the first level"
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MEGABYTES * 1e6
 
 
@@ -169,6 +169,26 @@ def test_the_lectures_page_knows_each_experiment_as_the_registry_does():
     assert read == [(row.slug, row.lecture, row.title) for row in all_experiments()]
     figures = {example.slug: example.figures() for example in build["examples"]()}
     assert ["learning rate α", "0.01", "0.01", "0.01"] in figures["adagrad"]
+
+
+def test_forty_habits_have_their_figures_from_the_cards(pages):
+    table = re.search(r'<table class="[^"]*\bhabits\b.*?</table>', pages["habits.html"].text, flags=re.DOTALL)[0]
+    rows = [re.findall(r"<td.*?</td>", row, flags=re.DOTALL) for row in table.split("<tr")]
+    rows = [[html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in row] for row in rows if len(row) == 6]
+    assert len(rows) == 40
+    for name, _, here, recorded, device, same in rows:
+        assert device and recorded != "–" and same in ("yes", "no", "–"), name
+        assert all(
+            re.search(r"faster|slower|no gain|within noise|less than", cell) or cell == "–" for cell in (here, recorded)
+        ), name
+    assert any("no gain" in row[3] or "within noise" in row[3] for row in rows), "a habit that gains nothing says so"
+
+
+def test_a_gain_below_two_percent_is_none():
+    gain = runpy.run_path(str(ROOT / "docs" / "habits.py"))["gain"]
+    assert (gain("1.013", "x, speed-up"), gain("0.95", "x")) == ("no gain (1.013×)", "no gain (0.95×)")
+    assert (gain("14 580", "x, times"), gain("34.2", "x, times slower")) == ("14 580× faster", "34.2× slower")
+    assert gain("1.2× faster (1.1 to 1.3)", "x") == "1.2× faster (1.1 to 1.3)" and gain("–", "x") == "–"
 
 
 def test_each_notebook_opens_in_colab(pages):
@@ -268,6 +288,25 @@ def test_axe_finds_nothing(opened, name, scheme):
 def test_no_page_is_wider_than_its_window(opened, name, viewport):
     page = opened(name, viewport=viewport)
     assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+@in_chromium
+def test_the_habits_are_one_printed_sheet(opened):
+    printed = opened("habits").pdf(format="A4", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
+
+
+@in_chromium
+def test_a_moving_picture_stops_and_stands_for_who_asked_for_less_motion(opened):
+    page = opened("index")
+    button = page.get_by_role("button", name="Stop").first
+    button.click()
+    assert page.locator("canvas + button.play").count() == 1 and page.get_by_role("button", name="Play").count() == 1
+    page.emulate_media(reduced_motion="reduce")
+    page.reload(wait_until="load")
+    page.get_by_role("button", name="Play").nth(1).wait_for()
+    assert page.locator('img[src$=".webp"]').count() == 0
+    page.emulate_media(reduced_motion="no-preference")
 
 
 @in_chromium
