@@ -71,7 +71,8 @@ def page(path: Path) -> str:
             linked = LINK.sub(lambda link: f"(#{label(*link.groups())})", cell["source"])
             cell["source"] = f"({label(path.stem, cell['id'])})=\n{linked}"
             if not cells:
-                cell["source"] += f"\n\n[Open in Colab]({COLAB}/{path.name})"
+                discussed = f"{URLS['Repository']}/discussions?discussions_q={path.stem}"
+                cell["source"] += f"\n\n[Open in Colab]({COLAB}/{path.name}) · [Discuss this notebook]({discussed})"
         elif "exercise-check" in tags:  # one fold with its stub; that nothing was answered yet is no news to a reader
             cells[-1]["source"] += f"\n\n\n{cell['source']}"
             continue

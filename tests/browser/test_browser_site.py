@@ -191,10 +191,11 @@ def test_a_gain_below_two_percent_is_none():
     assert gain("1.2× faster (1.1 to 1.3)", "x") == "1.2× faster (1.1 to 1.3)" and gain("–", "x") == "–"
 
 
-def test_each_notebook_opens_in_colab(pages):
+def test_each_notebook_opens_in_colab_and_has_a_place_to_be_discussed(pages):
     build = runpy.run_path(str(ROOT / "docs" / "build.py"))
     for path in build["NOTEBOOKS"]:
-        assert f"{build['COLAB']}/{path.name}" in pages[f"notebooks/{path.stem}.html"].text
+        text = pages[f"notebooks/{path.stem}.html"].text
+        assert f"{build['COLAB']}/{path.name}" in text and f"/discussions?discussions_q={path.stem}" in text
 
 
 def test_the_readmes_pictures_move_and_are_small(site):
