@@ -128,6 +128,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise
     finally:
         epoch.end(fault)
+        fault = None  # its traceback has this frame
 
 
 class _Epoch:
@@ -201,6 +202,7 @@ class _Epoch:
                     shutdown_workers(iterator)
         for iterator in (kept, *(other for other in passed if other is not self.iterator)):
             self._forget(iterator)
+        self.failed = None  # its traceback has this epoch: in such a circle, batches would stay in shared memory
 
     def _forget(self, iterator: Any) -> None:
         """An iterator has ended: if the loader keeps it for its next epoch, it is again as before the first one."""

@@ -55,7 +55,7 @@ def _reraise(wrapped: ExceptionWrapper) -> None:
     except Exception as error:
         named = isinstance(error, wrapped.exc_type) or RAISED.search(text_of(error))
         if named and not isinstance(error, StopIteration):
-            raise
+            raise error.with_traceback(None) from None  # torch's frame has it: in such a circle, batches would stay mapped
     # It is a StopIteration, or torch could not make one of its type, such as an ExceptionGroup, and raised why.
     raise RuntimeError(f"Caught {wrapped.exc_type.__name__} {wrapped.where}.\nOriginal {wrapped.exc_msg}")
 
