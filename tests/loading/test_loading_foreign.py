@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import pickle
+import queue
 import re
 import resource
 import signal
@@ -261,6 +262,43 @@ def test_a_stop_iteration_of_a_worker_is_an_error_with_its_batch(where, kind):
     with pytest.raises(LabError, match=r"^Worker 0 raised StopIteration at batch 1\."):
         through_deadline(STOPS[where](kind, num_workers=1), seen)
     assert len(seen) == 1 and not child_pids()
+
+
+class InThread(DataLoader):
+    """Loads ahead in a thread of its own, also while the loop is at work, as MONAI's ThreadDataLoader does."""
+
+    def __iter__(self):
+        batches = queue.Queue()
+
+        def fill():
+            try:
+                for batch in super(InThread, self).__iter__():
+                    batches.put(batch)
+                    time.sleep(0.1)
+            except Exception as error:
+                batches.put(error)
+            batches.put(None)
+
+        threading.Thread(target=fill, daemon=True).start()
+        while (batch := batches.get()) is not None:
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+
+
+class SlowSteps(list):
+    def append(self, batch):
+        super().append(batch)
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("way", ["with_deadline", "run_epoch"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stop_iteration_while_the_loop_is_at_work_is_an_error(workers, way):
+    seen = SlowSteps()
+    with pytest.raises(LabError, match=r"raised StopIteration at batch 1\."):
+        WAYS[way](InThread(Drained(), 4, num_workers=workers), seen)
+    assert len(seen) == 1
 
 
 class Stream(IterableDataset):

@@ -115,8 +115,9 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
     epoch, fault = _Epoch(loader, require_seconds("deadline_seconds", deadline_seconds)), None
     try:
-        epoch.start()
-        yield epoch.batches()
+        with faults_are_errors():  # also while the block is at work: a loader may load ahead in a thread of its own
+            epoch.start()
+            yield epoch.batches()
     except RuntimeError as error:
         fault = error
         # A worker's death reaches the main process by a signal: it may strike in the middle of the block.
@@ -151,7 +152,7 @@ class _Epoch:
         try:
             with needs_shared_memory() if workers else contextlib.nullcontext():
                 self.notes = _Notes(workers) if workers else None
-                with self._noting(), self._alarm(), faults_are_errors():
+                with self._noting(), self._alarm():
                     self.iterator = iter(self.loader)
         except LabError:
             raise
@@ -171,7 +172,7 @@ class _Epoch:
             if self.over:
                 raise LabError("This epoch is over: its block was left, and its workers have ended.", "Loop in the block.")
             try:
-                with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext(), faults_are_errors():
+                with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext():
                     batch = next(self.iterator)
             except StopIteration:
                 self._rewind()

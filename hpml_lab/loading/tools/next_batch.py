@@ -2,7 +2,7 @@
 
 `next` reports the end by StopIteration, and a data set that reads from an iterator of its own may let one out by mistake. Who
 loops over the loader, such as a generator in it, cannot tell them apart. So torch's own functions through which the errors of
-a data set come, in this process and from a worker, are replaced while a batch is being loaded.
+a data set come, in this process and from a worker, are replaced while batches are being loaded.
 """
 
 import contextlib
