@@ -301,9 +301,65 @@ def test_a_stop_iteration_while_the_loop_is_at_work_is_an_error(workers, way):
     assert len(seen) == 1
 
 
+class EndsEarly:
+    """A sampler that gives the first of its indices: its iterator's StopIteration is, to any loop, an ordinary end."""
+
+    def __init__(self, given, length=16):
+        self.given, self.length = given, length
+
+    def __iter__(self):
+        return iter(range(self.given))
+
+    def __len__(self):
+        return self.length
+
+
+class Resumed(EndsEarly):
+    """One that goes on in the middle of an epoch, as torchdata's StatefulDistributedSampler."""
+
+    def load_state_dict(self, state):
+        self.given = state
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_that_ends_early_is_an_error_where_its_length_is_known(workers):
+    def load(data, batch_size=4, **options):
+        through_deadline(DataLoader(data, batch_size, num_workers=workers, **options), seen := [])
+        return len(seen)
+
+    before = child_pids()  # of other tests
+    for options, text in (
+        ({}, "2 of 4"),
+        ({"drop_last": True}, "1 of 4"),
+        ({"batch_size": None}, "6 of 16"),
+        ({"persistent_workers": workers > 0}, "2 of 4"),
+    ):
+        with pytest.raises(LabError, match=rf"^The sampler gave {text} batches\."):
+            load(KnownCost(16), sampler=EndsEarly(6), **options)
+        assert child_pids() <= before
+    assert load(KnownCost(16), sampler=EndsEarly(6, 6)) == 2
+    assert load(KnownCost(16), sampler=EndsEarly(6, 6), drop_last=True) == 1
+    assert load(KnownCost(16), sampler=Resumed(6)) == 2
+    assert load(KnownCost(16), sampler=iter(range(6))) == 2, "without a length"
+    assert load(KnownCost(16), 1, batch_sampler=BatchSampler(EndsEarly(6, 6), 4, False)) == 2
+    assert load(Counted(), 4) == 2, "a stream's length may be an estimate"
+    loader = StatefulDataLoader(KnownCost(16), 4, num_workers=workers)
+    next(iter(loader))
+    state = loader.state_dict()
+    again = StatefulDataLoader(KnownCost(16), 4, num_workers=workers)
+    again.load_state_dict(state)
+    through_deadline(again, seen := [])
+    assert len(seen) == 3
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(torch.arange(8.0).reshape(8, 1))
+
+
+class Counted(Stream):
+    def __len__(self):
+        return 16
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import DataLoader, _utils, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, _utils, get_worker_info
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
@@ -45,6 +45,7 @@ SEND_FIX = (
     "Workers that start anew (spawn, forkserver) get the data set, collate_fn and worker_init_fn by pickle: use functions and "
     'classes of a module, and open files and connections in the worker, or multiprocessing_context="fork".'
 )
+SAMPLER_FIX = "An iterator in it may have had no more items. Give the sampler the length that it has: __len__."
 START_SECONDS = 120.0  # for all workers to start: on a busy machine, a new interpreter imports torch for a long time
 END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
@@ -175,14 +176,29 @@ class _Epoch:
                 with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext():
                     batch = next(self.iterator)
             except StopIteration:
-                self._rewind()
-                return
+                break
             except (Exception, TooLateError) as error:
                 if (died := DIED.search(text_of(error))) and not self.has(died[1]):
                     raise  # of another loader, whose worker's death came by a signal
                 self.failed = error
                 raise self.explained(error, self.number) from error
             yield batch
+        self._rewind()
+        self._require_all()
+
+    def _require_all(self) -> None:
+        """A sampler that ended before its length is an error: to the loop it is an epoch like any other.
+
+        Only where the length is the sampler's: a stream's, or a batch sampler's of one's own, may be an estimate.
+        """
+        loader = self.loader
+        if type(loader).__iter__ is not DataLoader.__iter__ or type(loader.batch_sampler) not in (BatchSampler, type(None)):
+            return
+        if isinstance(loader.dataset, IterableDataset) or hasattr(loader.sampler, "load_state_dict"):  # it may be resumed
+            return
+        with contextlib.suppress(TypeError, NotImplementedError):  # it has no length
+            if self.number < (length := DataLoader.__len__(loader)):
+                raise LabError(f"The sampler gave {self.number} of {length} batches.", SAMPLER_FIX)
 
     def _rewind(self) -> None:
         """The epoch has been run to its end, so that no worker counts any more."""
