@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import faulthandler
+import logging
 import os
 import shutil
 import signal
@@ -95,8 +96,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
         process = holder[0]
         with contextlib.suppress(KeyboardInterrupt):  # `hear` raises one, wherever it comes
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of ours, whatever the user's PYTHONWARNINGS make of their own
+                with _quiet():
                     yield process
             except BaseException as error:
                 leaving = True
@@ -136,6 +136,19 @@ def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_ru
 def exit_code(returncode: int) -> int:
     """The exit code as a shell gives it: 128 + the signal's number for a command that a signal ended."""
     return 128 - returncode if returncode < 0 else returncode
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What we call neither warns nor logs on the program's stderr, whatever the user's PYTHONWARNINGS make of their own."""
+    disabled = logging.root.manager.disable
+    logging.disable()  # such as matplotlib's two lines where the home folder cannot be written
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str] | None, in_child: Callable[[], None]) -> subprocess.Popen:
