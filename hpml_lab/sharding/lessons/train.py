@@ -168,7 +168,7 @@ def batches(samples: int, batch: int, first: int, last: int) -> Iterator[list[in
         raise UserError(f"A batch of {batch} samples is more than the {samples} of the training set. Use a smaller --batch.")
     for step in range(first, last):
         epoch, position = divmod(step, samples // batch)
-        if samples >= 1 << 30:  # their order would take 8 GiB on each rank: each step draws from all of them
+        if samples >= 1 << 26:  # their order would take 512 MiB of each rank: each step draws from all of them
             order, position = torch.randint(samples, (batch,), generator=torch.Generator().manual_seed(step)), 0
         elif step == first or position == 0:
             order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
