@@ -452,6 +452,38 @@ def test_the_true_error_of_a_data_set_is_named(text, workers):
         through_deadline(DataLoader(Raises(RAISED[[name for name in RAISED if text in name][0]]), 4, num_workers=workers), [])
 
 
+def local_error():
+    class BrokenFile(Exception):
+        pass
+
+    return BrokenFile("a.jpg")
+
+
+def interrupted_group():
+    return BaseExceptionGroup("several", [ValueError("a"), GeneratorExit()])
+
+
+class LocalStream(IterableDataset):
+    def __iter__(self):
+        raise local_error()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Raises(local_error), "BrokenFile: a.jpg at batch 2."),
+        (lambda: Raises(interrupted_group), "BaseExceptionGroup: several (2 sub-exceptions) at batch 2."),
+        (LocalStream, "BrokenFile: a.jpg at batch 0."),
+    ],
+)
+def test_an_error_that_a_worker_cannot_send_is_named(make, text):
+    """torch leaves one of a local class in the worker, and the loop waits; of one that is no Exception the worker dies."""
+    with pytest.raises(LabError, match=rf"^Worker 0 raised {re.escape(text)}"):
+        with with_deadline(DataLoader(make(), 4, num_workers=1), 8.0) as batches:
+            list(batches)
+
+
 def hang_in_a_thread(workers):
     """In a child: a worker hangs while another thread than the main one waits for it; another loader's are not ended."""
     other = iter(DataLoader(KnownCost(32), 4, num_workers=1))

@@ -274,7 +274,8 @@ class _Epoch:
             return LabError(
                 f"No batch came within {float(late[1]) if late else self.deadline_seconds:g} s {at}: {who} hangs, or is slower "
                 "than that.",
-                "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
+                "Look for a lock or a network read without a timeout in the data set, or raise the deadline. If an object "
+                "cannot be pickled, as it says above, that is a worker's error: define its class in a module.",
             )
         if died:
             return self._dead(died[1], number, f"was killed by signal {died[2]}" if died[2] else ENDED)
@@ -284,7 +285,7 @@ class _Epoch:
         if raised:
             lines = re.findall(rf"^[ |]*(\S*\b{raised[1]}\b.*)", text, re.MULTILINE)  # of several lines, the first names it
             return LabError(
-                f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {at}.",
+                f"Worker {raised[2]} raised {lines[-1].rpartition('UnsentError: ')[2] if lines else raised[1]} {at}.",
                 "The traceback above shows where in the data set.",
             )
         if failed_to_pickle(error):
@@ -302,8 +303,8 @@ class _Epoch:
     def _dead(self, pids: str, number: int, how: str) -> LabError:
         return LabError(
             f"A worker (process {pids}) {how} {self._at(pids, number)}.",
-            "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
-            "with num_workers=0 a crash shows its line.",
+            "If no traceback of it stands above, the system ran out of memory, or somebody stopped it. Use fewer workers or "
+            "smaller batches; with num_workers=0 a crash shows its line.",
         )
 
     def _ended_workers(self) -> list[str]:
