@@ -35,8 +35,12 @@ def lab(chosen: argparse.Namespace) -> int:
     from hpml_lab.cli.foreign import foreign_command, ours_first
     from hpml_lab.cli.shared import require_writable
 
-    machine.require_torch()
     ours_first()
+    from hpml_lab.profilers.script_profile import check_script
+
+    script = foreign_command(chosen.script, "hpml-lab lab train.py")
+    check_script(script)
+    machine.require_torch()
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.profilers.beside import say
 
@@ -45,7 +49,6 @@ def lab(chosen: argparse.Namespace) -> int:
     from hpml_lab.your_script.tools.lab_report import report_in
     from hpml_lab.your_script.views.lab_page import lab_page
 
-    script = foreign_command(chosen.script, "hpml-lab lab train.py")
     remarks = [(words, field) for words, field in ((chosen.predict, "prediction"), (chosen.explain, "sentence")) if words]
     steps = [*filter(None, chosen.steps.split(","))]
     require_steps(script, [*steps, *(step for (step, _), _ in remarks)])

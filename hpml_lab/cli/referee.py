@@ -33,19 +33,23 @@ def referee(chosen: argparse.Namespace) -> int:
     ours_first()
     from hpml_lab.core.system.errors import LabError
     from hpml_lab.core.system.files import atomic_write
-    from hpml_lab.referee.verdict import compare_commits, compare_scripts
+    from hpml_lab.profilers.script_profile import check_script
 
     if chosen.json is not None:
         output_file(chosen.json, "--json")
+    if chosen.commits and not chosen.words:
+        raise LabError("--commits needs a script.", "For example: hpml-lab referee --commits main HEAD train.py")
+    if not chosen.commits and len(chosen.words) != 2:
+        raise LabError(f"{len(chosen.words)} scripts were given.", "Give two: hpml-lab referee train.py 'train.py --fused'")
+    scripts = [] if chosen.commits else [shlex.split(words) for words in chosen.words]
+    for script in scripts:
+        check_script(script)
+    from hpml_lab.referee.verdict import compare_commits, compare_scripts
+
     if chosen.commits:
-        if not chosen.words:
-            raise LabError("--commits needs a script.", "For example: hpml-lab referee --commits main HEAD train.py")
         verdict = compare_commits(chosen.commits, chosen.words, allow=chosen.allow, steps=chosen.steps)
     else:
-        if len(chosen.words) != 2:
-            raise LabError(f"{len(chosen.words)} scripts were given.", "Give two: hpml-lab referee train.py 'train.py --fused'")
-        first, second = map(shlex.split, chosen.words)
-        verdict = compare_scripts(first, second, allow=chosen.allow, steps=chosen.steps, isolate=chosen.isolate)
+        verdict = compare_scripts(*scripts, allow=chosen.allow, steps=chosen.steps, isolate=chosen.isolate)
     print(verdict.text())
     if chosen.json is not None:
         atomic_write(chosen.json, json.dumps(verdict.as_dict(), indent=1) + "\n")

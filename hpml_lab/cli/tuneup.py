@@ -40,14 +40,17 @@ def tuneup(chosen: argparse.Namespace) -> int:
     ours_first()
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.profilers.beside import printable, say
-    from hpml_lab.referee.tuneup import page
-    from hpml_lab.referee.tuneup import tuneup as tune_up
+    from hpml_lab.profilers.script_profile import check_script
 
     for path, option in ((chosen.out, "--out"), (chosen.json, "--json")):
         if path is not None:
             output_file(path, option)
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
     script = foreign_command(words, "hpml-lab tuneup --isolate train.py --folder own")
+    check_script(script)
+    from hpml_lab.referee.tuneup import page
+    from hpml_lab.referee.tuneup import tuneup as tune_up
+
     if not chosen.isolate:
         say(f"each copy of {' '.join(script)} writes the script's own files here; --isolate gives it a folder.")
     found = tune_up(

@@ -186,4 +186,6 @@ def _where_the_time_went(seen: CommandEvidence) -> str:
     what, (share, line) = max(waits.items(), key=lambda item: item[1][0])
     if share > LOW or share > seen.cores_wanted:
         return f"it {what} for {share:.0%} of the time{_at(line)}, and asks for {_cores(seen)}"
-    return f"{_cores(seen)} are asked for: neither one thread's worth nor clearly more{_at(seen.busiest_where)}"
+    within = not seen.quota or seen.cores_wanted <= seen.quota
+    what = "neither one thread's worth nor clearly more" if within else "more than its quota allows"
+    return f"{_cores(seen)} are asked for: {what}{_at(seen.busiest_where)}"

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import faulthandler
+import logging
 import os
 import shutil
 import signal
@@ -36,7 +37,9 @@ def _numbers(*names: str) -> set[int]:
 STOPS = _numbers("SIGTSTP", "SIGTTIN", "SIGTTOU")
 ENDS = _numbers("SIGINT", "SIGQUIT", "SIGBREAK", "SIGTERM", "SIGHUP")  # what is sent to end a program
 FAULTS = _numbers("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")  # of this process itself
-NOT_PASSED_ON = FAULTS | _numbers("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGCLD")
+PYTHONS = _numbers("SIGPIPE", "SIGXFSZ")  # Python ignores them from its start, and its children do not
+NOT_PASSED_ON = FAULTS | PYTHONS | _numbers("SIGKILL", "SIGSTOP", "SIGCHLD", "SIGCLD")
+SHELLS = {"sh", "ash", "bash", "busybox", "dash", "ksh", "ksh93", "mksh", "zsh"}  # their children ignore what they ignore
 
 
 @contextlib.contextmanager
@@ -69,6 +72,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
     heard = [number for number in sorted(passed_on) if signal.getsignal(number) is not None]
     # What this process ignores, as under nohup, the command begins by ignoring, and may listen to later.
     ignored = {number for number in heard if signal.getsignal(number) == signal.SIG_IGN}
+    by_shell = _ignored_by_shell()
     before = {number: signal.signal(number, hear) for number in heard}
     children = _numbers("SIGCHLD")
     # Where its own parent ignored it, the system would throw the command's exit code away.
@@ -81,6 +85,8 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
             def in_child() -> None:
                 for number in heard:
                     signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+                for number in by_shell:
+                    signal.signal(number, signal.SIG_IGN)
                 for number in children:
                     signal.signal(number, before[number])
                 as_it_was()
@@ -90,8 +96,7 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
         process = holder[0]
         with contextlib.suppress(KeyboardInterrupt):  # `hear` raises one, wherever it comes
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # of ours, whatever the user's PYTHONWARNINGS make of their own
+                with _quiet():
                     yield process
             except BaseException as error:
                 leaving = True
@@ -103,6 +108,17 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
         witness.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ignored_by_shell() -> set[int]:
+    """Those of PYTHONS that this process ignored before Python did: no trace of it is left, but in a shell that started it."""
+    with contextlib.suppress(OSError, LookupError, ValueError):  # only Linux shows it
+        parent = f"/proc/{os.getppid()}"
+        if os.path.basename(os.readlink(f"{parent}/exe")) in SHELLS:
+            with open(f"{parent}/status") as status:
+                mask = int(status.read().partition("SigIgn:")[2].split()[0], 16)
+            return {number for number in PYTHONS if mask >> (number - 1) & 1}
+    return set()
 
 
 def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_rusage | None"]:
@@ -120,6 +136,19 @@ def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_ru
 def exit_code(returncode: int) -> int:
     """The exit code as a shell gives it: 128 + the signal's number for a command that a signal ended."""
     return 128 - returncode if returncode < 0 else returncode
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What we call neither warns nor logs on the program's stderr, whatever the user's PYTHONWARNINGS make of their own."""
+    disabled = logging.root.manager.disable
+    logging.disable()  # such as matplotlib's two lines where the home folder cannot be written
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str] | None, in_child: Callable[[], None]) -> subprocess.Popen:

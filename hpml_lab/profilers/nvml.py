@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hpml_lab.profilers.beside import cause_of
+
 MIB = 1 << 20
 
 
@@ -34,7 +36,7 @@ class Gpus:
             nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
         except Exception as error:
-            self.note = f"No GPU is read: {error}."
+            self.note = f"No GPU is read: {cause_of(error)}."
             return
         self._nvml = nvml
         try:
@@ -42,7 +44,7 @@ class Gpus:
                 handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
                 self._handles.append((_text(self._nvml.nvmlDeviceGetPciInfo(handle).busId), handle))
         except Exception as error:  # such as no permission for one of them
-            self.note = f"Only {len(self._handles)} GPUs are read: {error}."
+            self.note = f"Only {len(self._handles)} GPUs are read: {cause_of(error)}."
         if not self._handles and not self.note:
             self.note = "No GPU is read: NVML knows of none."
 

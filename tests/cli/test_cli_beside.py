@@ -202,8 +202,13 @@ HOSTILE = "import os, shutil, sys; shutil.rmtree(os.getcwd()); sys.exit(7)"
         ),
         ("import shutil, sys; shutil.rmtree('out'); open('out', 'w'); sys.exit(7)", "2>&-", {}),
         (HOSTILE, ">&- 2>/dev/full", {"MPLBACKEND": "none such", "PYTHONDEVMODE": "1"}),
+        (
+            "import sys; print(end='done'); sys.exit(7)",
+            "2>said",
+            {"HOME": "/proc/none", "MPLCONFIGDIR": "", "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": ""},
+        ),
     ],
-    ids=["names", "results-folder", "current-folder"],
+    ids=["names", "results-folder", "current-folder", "home"],
 )
 def test_in_a_hostile_place_the_exit_code_is_the_programs(tool, source, end, variables):
     for name in ("statistics", "psutil", "jinja2", "matplotlib"):  # modules of the user's own, which the tool is not to import
@@ -215,6 +220,7 @@ def test_in_a_hostile_place_the_exit_code_is_the_programs(tool, source, end, var
     if Path("said").exists():
         said = Path("said").read_text(errors="replace")
         assert done.stdout == "done" and "Warning" not in said and "incomplete" not in said and "no picture" not in said
+        assert all(line.startswith("hpml-lab: ") for line in said.splitlines())
         assert len(list(Path("out").iterdir())) == {"monitor": 2, "profile": 2, "bottleneck": 1}[tool]
 
 

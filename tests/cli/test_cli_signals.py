@@ -6,7 +6,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 
 from hpml_lab.core.system.programs import python_environment
@@ -72,3 +75,44 @@ def test_at_a_terminal_an_interrupt_reaches_the_program_once(tmp_path, by):
         assert process.communicate(timeout=300) == ("", None) and process.returncode == 7
     os.close(ours)
     os.close(its)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no other system shows what a process ignores")
+@pytest.mark.parametrize("tool", ["monitor", "bottleneck"])
+@pytest.mark.parametrize("begins", ["", "trap '' PIPE HUP; "])
+def test_a_program_that_is_not_python_ignores_what_it_would_ignore_without_us(tmp_path, tool, begins):
+    """Python ignores PIPE and XFSZ for itself: a program that began so would not end when nobody reads from it any more."""
+    ours = f"{sys.executable} -m hpml_lab {tool} -- "
+    program = (
+        "bash -c 'grep SigIgn /proc/self/status; set -o pipefail; yes | head -1; echo $?; ulimit -f 4; yes > big'; echo $?"
+    )
+    plain, watched = (
+        subprocess.run(
+            ["sh", "-c", begins + command], cwd=tmp_path, env=python_environment(), capture_output=True, text=True, timeout=300
+        ).stdout
+        for command in (program, ours + program)
+    )
+    assert watched == plain and plain.endswith("y\n1\n153\n" if begins else "y\n141\n153\n")
+
+
+def test_a_signal_is_passed_on_where_the_process_that_tells_whose_it_is_is_dead(tmp_path):
+    """A message to it raised SIGPIPE, which was asked about in turn, without an end."""
+    source = """
+        import signal, sys
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        print("ready")
+        signal.sigwait([signal.SIGUSR1])
+        sys.exit(7)
+    """
+    with started(tmp_path, source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        witness = next(child for child in psutil.Process(process.pid).children() if "-S" in child.cmdline())
+        witness.kill()
+        while witness.is_running() and witness.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGUSR1)
+        try:
+            said = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()
+    assert process.returncode == 7 and "Traceback" not in said and "incomplete" not in said

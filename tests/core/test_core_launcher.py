@@ -206,6 +206,10 @@ def other_sizes(times=1):
         dist.all_reduce(torch.zeros(2 + rank()))
 
 
+def other_layouts():
+    dist.all_reduce(torch.zeros(4) if rank() else torch.zeros(4).to_sparse())
+
+
 def aborts():
     if rank() == 1:
         os.abort()
@@ -288,6 +292,13 @@ FAULTS = {
         0,
         "hung",
         r"Rank 0 waited in all_reduce of float32 \(2,\) .* Rank 1 waited in all_reduce of float32 \(3,\) .* of the same size",
+    ),
+    "other layouts": (
+        other_layouts,
+        (),
+        0,
+        "hung",
+        r"Rank 0 waited in all_reduce of float32 \(4,\) sparse_coo at .* Rank 1 waited .* of the same size, dtype and layout",
     ),
     "aborts": (
         aborts,

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import gc
 import os
 import re
 import shutil
@@ -128,6 +129,38 @@ def test_an_error_of_several_lines_is_reported_by_its_type_and_first():
     with pytest.raises(LabError, match=r"^Worker 0 raised ValueError: 2 fields are wrong: at batch 0"):
         with with_deadline(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
             list(batches)
+
+
+class FailsLate(FaultyData):
+    """Goes wrong once the samples that the other worker has loaded ahead are there."""
+
+    def __getitem__(self, index):
+        if index == self.at:
+            time.sleep(0.5)
+        return super().__getitem__(index)
+
+
+def mapped():
+    """How many pieces of the workers' shared memory this process holds."""
+    return Path("/proc/self/maps").read_text().count("/torch_")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no other system shows what a process has mapped")
+@pytest.mark.parametrize("fault", ["raises", "killed", "hangs"])
+def test_the_batches_that_were_loaded_ahead_of_a_fault_are_gone_with_the_error(fault):
+    """A container's /dev/shm is small: what a failed trial of the tuner keeps of it, the trials after it do not find."""
+    before = mapped()
+    gc.disable()
+    try:
+        with contextlib.suppress(LabError):
+            try:
+                with with_deadline(DataLoader(FailsLate(fault, at=1), 1, num_workers=2), DEADLINE) as batches:
+                    list(batches)
+            finally:
+                assert mapped() > before
+        assert mapped() == before
+    finally:
+        gc.enable()
 
 
 class FullDisk(KnownCost):

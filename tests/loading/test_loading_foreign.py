@@ -4,6 +4,7 @@ import contextlib
 import gc
 import os
 import pickle
+import queue
 import re
 import resource
 import signal
@@ -263,9 +264,102 @@ def test_a_stop_iteration_of_a_worker_is_an_error_with_its_batch(where, kind):
     assert len(seen) == 1 and not child_pids()
 
 
+class InThread(DataLoader):
+    """Loads ahead in a thread of its own, also while the loop is at work, as MONAI's ThreadDataLoader does."""
+
+    def __iter__(self):
+        batches = queue.Queue()
+
+        def fill():
+            try:
+                for batch in super(InThread, self).__iter__():
+                    batches.put(batch)
+                    time.sleep(0.1)
+            except Exception as error:
+                batches.put(error)
+            batches.put(None)
+
+        threading.Thread(target=fill, daemon=True).start()
+        while (batch := batches.get()) is not None:
+            if isinstance(batch, Exception):
+                raise batch
+            yield batch
+
+
+class SlowSteps(list):
+    def append(self, batch):
+        super().append(batch)
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("way", ["with_deadline", "run_epoch"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stop_iteration_while_the_loop_is_at_work_is_an_error(workers, way):
+    seen = SlowSteps()
+    with pytest.raises(LabError, match=r"raised StopIteration at batch 1\."):
+        WAYS[way](InThread(Drained(), 4, num_workers=workers), seen)
+    assert len(seen) == 1
+
+
+class EndsEarly:
+    """A sampler that gives the first of its indices: its iterator's StopIteration is, to any loop, an ordinary end."""
+
+    def __init__(self, given, length=16):
+        self.given, self.length = given, length
+
+    def __iter__(self):
+        return iter(range(self.given))
+
+    def __len__(self):
+        return self.length
+
+
+class Resumed(EndsEarly):
+    """One that goes on in the middle of an epoch, as torchdata's StatefulDistributedSampler."""
+
+    def load_state_dict(self, state):
+        self.given = state
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_sampler_that_ends_early_is_an_error_where_its_length_is_known(workers):
+    def load(data, batch_size=4, **options):
+        through_deadline(DataLoader(data, batch_size, num_workers=workers, **options), seen := [])
+        return len(seen)
+
+    before = child_pids()  # of other tests
+    for options, text in (
+        ({}, "2 of 4"),
+        ({"drop_last": True}, "1 of 4"),
+        ({"batch_size": None}, "6 of 16"),
+        ({"persistent_workers": workers > 0}, "2 of 4"),
+    ):
+        with pytest.raises(LabError, match=rf"^The sampler gave {text} batches\."):
+            load(KnownCost(16), sampler=EndsEarly(6), **options)
+        assert child_pids() <= before
+    assert load(KnownCost(16), sampler=EndsEarly(6, 6)) == 2
+    assert load(KnownCost(16), sampler=EndsEarly(6, 6), drop_last=True) == 1
+    assert load(KnownCost(16), sampler=Resumed(6)) == 2
+    assert load(KnownCost(16), sampler=iter(range(6))) == 2, "without a length"
+    assert load(KnownCost(16), 1, batch_sampler=BatchSampler(EndsEarly(6, 6), 4, False)) == 2
+    assert load(Counted(), 4) == 2, "a stream's length may be an estimate"
+    loader = StatefulDataLoader(KnownCost(16), 4, num_workers=workers)
+    next(iter(loader))
+    state = loader.state_dict()
+    again = StatefulDataLoader(KnownCost(16), 4, num_workers=workers)
+    again.load_state_dict(state)
+    through_deadline(again, seen := [])
+    assert len(seen) == 3
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(torch.arange(8.0).reshape(8, 1))
+
+
+class Counted(Stream):
+    def __len__(self):
+        return 16
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -356,6 +450,38 @@ def test_the_true_error_of_a_data_set_is_named(text, workers):
     text = text if workers else text.removeprefix("test_loading_foreign.")
     with pytest.raises(LabError, match=re.escape(text) + r".*at batch 2\."):
         through_deadline(DataLoader(Raises(RAISED[[name for name in RAISED if text in name][0]]), 4, num_workers=workers), [])
+
+
+def local_error():
+    class BrokenFile(Exception):
+        pass
+
+    return BrokenFile("a.jpg")
+
+
+def interrupted_group():
+    return BaseExceptionGroup("several", [ValueError("a"), GeneratorExit()])
+
+
+class LocalStream(IterableDataset):
+    def __iter__(self):
+        raise local_error()
+        yield
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Raises(local_error), "BrokenFile: a.jpg at batch 2."),
+        (lambda: Raises(interrupted_group), "BaseExceptionGroup: several (2 sub-exceptions) at batch 2."),
+        (LocalStream, "BrokenFile: a.jpg at batch 0."),
+    ],
+)
+def test_an_error_that_a_worker_cannot_send_is_named(make, text):
+    """torch leaves one of a local class in the worker, and the loop waits; of one that is no Exception the worker dies."""
+    with pytest.raises(LabError, match=rf"^Worker 0 raised {re.escape(text)}"):
+        with with_deadline(DataLoader(make(), 4, num_workers=1), 8.0) as batches:
+            list(batches)
 
 
 def hang_in_a_thread(workers):

@@ -101,6 +101,10 @@ def test_what_cannot_be_classed_is_said_in_one_line_with_the_line_of_code():
     between = replace(SEEN, cores_wanted=1.4, busiest=0.9, busiest_where="train.py:7 in step")
     reason = decide_command(between).findings[0][1]
     assert "1.4 of 4 cores" in reason and reason.endswith("most at train.py:7 in step") and "lock" not in reason
+    held = replace(between, cores=0.1, mask_cores=4, quota=0.1)
+    assert decide_command(held).findings[0][1] == (
+        "1.4 of 0.1 cores are asked for: more than its quota allows, most at train.py:7 in step"
+    )
 
 
 def frames(*places):

@@ -272,8 +272,27 @@ def test_a_gpu_that_may_not_be_opened_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with Gpus() as gpus:
         assert gpus.read() == (GpuReading("00000000:3B:00.0", 87, 31, 2048.0, 312.5),)
-        assert "Only 1 GPUs are read: Insufficient Permissions" in gpus.note
+        assert gpus.note == "Only 1 GPUs are read: NVMLError: Insufficient Permissions."
     assert gpus.read() == () and nvml.ended == 1
+
+
+class MuteError(Exception):
+    """Its text needs a library that is damaged."""
+
+    def __str__(self):
+        raise AttributeError("nvmlErrorString")
+
+
+@pytest.mark.parametrize(("name", "note"), [("nvmlInit", "No GPU is"), ("nvmlDeviceGetCount", "Only 0 GPUs are")])
+def test_an_error_of_nvml_without_a_text_is_named(monkeypatch, name, note):
+    def fails():
+        raise MuteError
+
+    nvml = fake_nvml([WHOLE])
+    setattr(nvml, name, fails)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with Gpus() as gpus:
+        assert gpus.read() == () and gpus.note == f"{note} read: MuteError."
 
 
 def test_the_live_table_is_updated_and_its_stored_text_has_no_figures(two_gpus, monkeypatch):

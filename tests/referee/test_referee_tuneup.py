@@ -11,6 +11,7 @@ import pytest
 
 from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment
 from hpml_lab.referee.copies import copy_of
 from hpml_lab.referee.tuneup import at_once, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
@@ -211,3 +212,30 @@ def test_bad_words_are_wrong_input(script, words, problem, capsys):
     script(HEAD + LOOP)
     assert main(words) == 2
     assert problem in capsys.readouterr().err
+
+
+NO_TORCH = "import sys; sys.modules['torch'] = None; from hpml_lab.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["lab", "gone.py"], "there is no script 'gone.py'"),
+        (["tuneup", "gone.py"], "there is no script 'gone.py'"),
+        (["referee", "-", "gone.py"], "there is no script 'gone.py'"),
+        (["referee", "train.py"], "1 scripts were given"),
+        (["referee", "--commits", "a", "b"], "needs a script"),
+    ],
+)
+def test_a_script_that_is_not_there_is_said_first_and_at_once(tmp_path, words, problem):
+    """Without torch, whose import takes seconds, and before anything is announced or made."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, *words],
+        cwd=tmp_path,
+        env=python_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    said = done.stderr.splitlines()
+    assert done.returncode == 2 and len(said) == 2 and problem in said[0] and not list(tmp_path.iterdir())

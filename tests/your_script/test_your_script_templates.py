@@ -119,11 +119,30 @@ def test_files_that_are_not_whole_end_the_script_in_one_line(tmp_path, damage, t
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("options", [["--epochs", "0"], ["--device", "cuda"], ["--optimizer", "sgdd"]])
-def test_options_that_cannot_be_are_refused(options):
-    if options == ["--device", "cuda"] and torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    command = [sys.executable, lab_training.__file__, *options]
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ("--epochs 0", "--epochs 0: at least 1"),
+        ("--workers -1", "--workers -1: at least 0"),
+        ("--dropout 2", "--dropout 2.0: from 0 to 1"),
+        ("--dropout nan", "--dropout nan: from 0 to 1"),
+        ("--lr nan", "--lr nan: a number of at least 0"),
+        ("--lr -0.1", "--lr -0.1: a number of at least 0"),
+        ("--save no/such/weights.pt", "--save no/such/weights.pt: there is no folder no/such"),
+        ("--save .", "--save .: a folder"),
+        ("--device cuda", "--device cuda: torch sees no GPU here"),
+    ],
+)
+def test_options_that_cannot_be_are_one_line_before_anything_is_made(options, problem, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        lab_training.main(options.split(), make_net=None, make_data=None)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and said.endswith(f": {problem}\n") and said.count("\n") == 1
+
+
+def test_an_optimizer_that_there_is_not_is_refused():
+    command = [sys.executable, lab_training.__file__, "--optimizer", "sgdd"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert run.returncode == 2 and "Traceback" not in run.stderr
 

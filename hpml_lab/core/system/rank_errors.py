@@ -27,7 +27,8 @@ from hpml_lab.core.system.errors import LabError
 
 SAME_ORDER = "Every rank has to call the same collectives in the same order."
 SAME_TENSORS = (
-    "All ranks have to hand over tensors of the same size and dtype to a collective; gloo aborts, or waits, where they do not."
+    "All ranks have to hand over tensors of the same size, dtype and layout to a collective; gloo aborts, or waits, where they "
+    "do not."
 )
 STOPPED = "The other ranks were stopped."
 JOINED = "launch joins the group before the function and leaves it afterwards: leave out init_process_group."
@@ -120,8 +121,9 @@ def _tensors(frame: FrameType) -> str:
 
 def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
+        layout = "" if value.layout is torch.strided else f" {str(value.layout).removeprefix('torch.')}"
         where = "" if value.device.type == "cpu" else f" on {value.device}"
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{where}"
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}{layout}{where}"
     if isinstance(value, list | tuple) and any(isinstance(item, torch.Tensor) for item in value):
         return f"[{', '.join(map(_described, value))}]"
     return ""

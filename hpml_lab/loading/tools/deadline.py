@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import DataLoader, _utils, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, _utils, get_worker_info
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
@@ -45,6 +45,7 @@ SEND_FIX = (
     "Workers that start anew (spawn, forkserver) get the data set, collate_fn and worker_init_fn by pickle: use functions and "
     'classes of a module, and open files and connections in the worker, or multiprocessing_context="fork".'
 )
+SAMPLER_FIX = "An iterator in it may have had no more items. Give the sampler the length that it has: __len__."
 START_SECONDS = 120.0  # for all workers to start: on a busy machine, a new interpreter imports torch for a long time
 END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
@@ -115,8 +116,9 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
     epoch, fault = _Epoch(loader, require_seconds("deadline_seconds", deadline_seconds)), None
     try:
-        epoch.start()
-        yield epoch.batches()
+        with faults_are_errors():  # also while the block is at work: a loader may load ahead in a thread of its own
+            epoch.start()
+            yield epoch.batches()
     except RuntimeError as error:
         fault = error
         # A worker's death reaches the main process by a signal: it may strike in the middle of the block.
@@ -128,6 +130,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise
     finally:
         epoch.end(fault)
+        fault = None  # its traceback has this frame
 
 
 class _Epoch:
@@ -150,7 +153,7 @@ class _Epoch:
         try:
             with needs_shared_memory() if workers else contextlib.nullcontext():
                 self.notes = _Notes(workers) if workers else None
-                with self._noting(), self._alarm(), faults_are_errors():
+                with self._noting(), self._alarm():
                     self.iterator = iter(self.loader)
         except LabError:
             raise
@@ -170,17 +173,32 @@ class _Epoch:
             if self.over:
                 raise LabError("This epoch is over: its block was left, and its workers have ended.", "Loop in the block.")
             try:
-                with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext(), faults_are_errors():
+                with self._alarm(), self._noting() if self.number == 0 else contextlib.nullcontext():
                     batch = next(self.iterator)
             except StopIteration:
-                self._rewind()
-                return
+                break
             except (Exception, TooLateError) as error:
                 if (died := DIED.search(text_of(error))) and not self.has(died[1]):
                     raise  # of another loader, whose worker's death came by a signal
                 self.failed = error
                 raise self.explained(error, self.number) from error
             yield batch
+        self._rewind()
+        self._require_all()
+
+    def _require_all(self) -> None:
+        """A sampler that ended before its length is an error: to the loop it is an epoch like any other.
+
+        Only where the length is the sampler's: a stream's, or a batch sampler's of one's own, may be an estimate.
+        """
+        loader = self.loader
+        if type(loader).__iter__ is not DataLoader.__iter__ or type(loader.batch_sampler) not in (BatchSampler, type(None)):
+            return
+        if isinstance(loader.dataset, IterableDataset) or hasattr(loader.sampler, "load_state_dict"):  # it may be resumed
+            return
+        with contextlib.suppress(TypeError, NotImplementedError):  # it has no length
+            if self.number < (length := DataLoader.__len__(loader)):
+                raise LabError(f"The sampler gave {self.number} of {length} batches.", SAMPLER_FIX)
 
     def _rewind(self) -> None:
         """The epoch has been run to its end, so that no worker counts any more."""
@@ -201,6 +219,7 @@ class _Epoch:
                     shutdown_workers(iterator)
         for iterator in (kept, *(other for other in passed if other is not self.iterator)):
             self._forget(iterator)
+        self.failed = None  # its traceback has this epoch: in such a circle, batches would stay in shared memory
 
     def _forget(self, iterator: Any) -> None:
         """An iterator has ended: if the loader keeps it for its next epoch, it is again as before the first one."""
@@ -255,7 +274,8 @@ class _Epoch:
             return LabError(
                 f"No batch came within {float(late[1]) if late else self.deadline_seconds:g} s {at}: {who} hangs, or is slower "
                 "than that.",
-                "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
+                "Look for a lock or a network read without a timeout in the data set, or raise the deadline. If an object "
+                "cannot be pickled, as it says above, that is a worker's error: define its class in a module.",
             )
         if died:
             return self._dead(died[1], number, f"was killed by signal {died[2]}" if died[2] else ENDED)
@@ -265,7 +285,7 @@ class _Epoch:
         if raised:
             lines = re.findall(rf"^[ |]*(\S*\b{raised[1]}\b.*)", text, re.MULTILINE)  # of several lines, the first names it
             return LabError(
-                f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {at}.",
+                f"Worker {raised[2]} raised {lines[-1].rpartition('UnsentError: ')[2] if lines else raised[1]} {at}.",
                 "The traceback above shows where in the data set.",
             )
         if failed_to_pickle(error):
@@ -283,8 +303,8 @@ class _Epoch:
     def _dead(self, pids: str, number: int, how: str) -> LabError:
         return LabError(
             f"A worker (process {pids}) {how} {self._at(pids, number)}.",
-            "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
-            "with num_workers=0 a crash shows its line.",
+            "If no traceback of it stands above, the system ran out of memory, or somebody stopped it. Use fewer workers or "
+            "smaller batches; with num_workers=0 a crash shows its line.",
         )
 
     def _ended_workers(self) -> list[str]:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_in
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import shutdown_workers, sleep_until
 from hpml_lab.core.timing.timeline import Span, span
-from hpml_lab.loading.tools.next_batch import load_batch
+from hpml_lab.loading.tools.next_batch import faults_are_errors, load_batch
 
 PARTS = ("compute", "waiting", "collate", "queue", "start-up", "end")
 _END = object()
@@ -119,6 +119,7 @@ class Epoch:
     spans: list[Span]
 
 
+@faults_are_errors()  # also during a step: a loader may load ahead in a thread of its own
 def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
     """Run `step(batch)` over a loader and account for every moment of the loop.
 

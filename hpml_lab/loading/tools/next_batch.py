@@ -2,10 +2,11 @@
 
 `next` reports the end by StopIteration, and a data set that reads from an iterator of its own may let one out by mistake. Who
 loops over the loader, such as a generator in it, cannot tell them apart. So torch's own functions through which the errors of
-a data set come, in this process and from a worker, are replaced while a batch is being loaded.
+a data set come, in this process and from a worker, are replaced while batches are being loaded.
 """
 
 import contextlib
+import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from torch._utils import ExceptionWrapper
+from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
 from hpml_lab.core.system.errors import LabError
@@ -28,6 +30,10 @@ class StoppedError(RuntimeError):
     """A StopIteration that left a data set or its collate_fn."""
 
 
+class UnsentError(RuntimeError):
+    """Stands for an error of a worker that cannot be sent: the loop would wait for it, or meet the end of the worker alone."""
+
+
 class _Torch:
     """torch's functions, and how many threads load a batch now."""
 
@@ -36,7 +42,7 @@ class _Torch:
 
 
 def _fetch(fetcher: Any, indices: Any) -> Any:
-    return stop_is_an_error(_Torch.fetch, fetcher, indices)
+    return _sendable(stop_is_an_error, _Torch.fetch, fetcher, indices)
 
 
 def _next_of_stream(fetcher: Any, indices: Any) -> Any:
@@ -44,9 +50,26 @@ def _next_of_stream(fetcher: Any, indices: Any) -> Any:
     collate = fetcher.collate_fn
     fetcher.collate_fn = partial(stop_is_an_error, collate)
     try:
-        return _Torch.next_of_stream(fetcher, indices)
+        return _sendable(_Torch.next_of_stream, fetcher, indices)
     finally:
         fetcher.collate_fn = collate
+
+
+def _sendable(load: Callable[..., Any], *arguments: Any) -> Any:
+    """`load(*arguments)`; a worker's error that torch cannot send becomes an UnsentError."""
+    try:
+        return load(*arguments)
+    except BaseException as error:
+        if get_worker_info() is None or _can_be_sent(error):
+            raise
+        raise UnsentError(f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")) from error
+
+
+def _can_be_sent(error: BaseException) -> bool:
+    """torch sends an Exception's type and text, so the type is to be no local class. Others end the worker, as these two do."""
+    with contextlib.suppress(Exception):
+        return bool(pickle.dumps(type(error))) and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
+    return False
 
 
 def _reraise(wrapped: ExceptionWrapper) -> None:
@@ -55,7 +78,7 @@ def _reraise(wrapped: ExceptionWrapper) -> None:
     except Exception as error:
         named = isinstance(error, wrapped.exc_type) or RAISED.search(text_of(error))
         if named and not isinstance(error, StopIteration):
-            raise
+            raise error.with_traceback(None) from None  # torch's frame has it: in such a circle, batches would stay mapped
     # It is a StopIteration, or torch could not make one of its type, such as an ExceptionGroup, and raised why.
     raise RuntimeError(f"Caught {wrapped.exc_type.__name__} {wrapped.where}.\nOriginal {wrapped.exc_msg}")
 

@@ -43,8 +43,7 @@ class UserError(Exception):
 
 
 def make_model() -> nn.Module:
-    # A batch norm normalizes over a rank's share of the batch; on GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) does it
-    # over the whole, for more traffic. Rank 0's running statistics are tested and saved.
+    # A batch norm sees its rank's share; on GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) the whole. Rank 0's is saved.
     torch.manual_seed(0)  # all ranks start with the same weights
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
@@ -105,8 +104,7 @@ class Engine(nn.parallel.DistributedDataParallel):
             torch.save([part.state_dict() for part in self.saved], Path(folder, tag, "state.pt"))
 
     def load_checkpoint(self, folder: str, tag: str) -> None:
-        states = torch.load(Path(folder, tag, "state.pt"), map_location="cpu", weights_only=True)
-        for part, state in zip(self.saved, states, strict=True):
+        for part, state in zip(self.saved, torch.load(Path(folder, tag, "state.pt"), "cpu", weights_only=True), strict=True):
             part.load_state_dict(state)
 
 
@@ -168,7 +166,7 @@ def batches(samples: int, batch: int, first: int, last: int) -> Iterator[list[in
         raise UserError(f"A batch of {batch} samples is more than the {samples} of the training set. Use a smaller --batch.")
     for step in range(first, last):
         epoch, position = divmod(step, samples // batch)
-        if samples >= 1 << 30:  # their order would take 8 GiB on each rank: each step draws from all of them
+        if samples >= 1 << 26:  # their order would take 512 MiB of each rank: each step draws from all of them
             order, position = torch.randint(samples, (batch,), generator=torch.Generator().manual_seed(step)), 0
         elif step == first or position == 0:
             order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
@@ -329,7 +327,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--deepspeed_config", metavar="JSON", help="train with DeepSpeed")
     parser.add_argument("--local_rank", type=int, help="passed by DeepSpeed's launcher; LOCAL_RANK says the same")
     try:
-        options = parser.parse_args(arguments)
+        options, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            raise UserError(f"unrecognized arguments: {' '.join(unknown)}. See --help.")
         for name, least in {"steps": 0, "batch": 1, "accumulate": 1, "save_every": 1}.items():
             if (number := getattr(options, name)) < least:
                 raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least {least}.")

@@ -245,14 +245,29 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.quick:  # what is given besides holds
         parser.set_defaults(**QUICK)
         options = parser.parse_args(arguments)
-    for name in ("epochs", "batch", "width", "samples"):
-        if (value := getattr(options, name)) is not None and value < 1:
-            parser.error(f"--{name} {value}: at least 1")
+    if (problem := problem_of(options)) is not None:
+        parser.exit(2, f"{parser.prog}: {problem}\n")
     if options.device == "auto":
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
-    elif options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch sees no GPU here")
     return options
+
+
+def problem_of(options: argparse.Namespace) -> str | None:
+    """What is wrong with the options, so that it is said before the training and not after it."""
+    for name, least in {"epochs": 1, "batch": 1, "width": 1, "samples": 1, "workers": 0}.items():
+        if (value := getattr(options, name)) is not None and value < least:
+            return f"--{name} {value}: at least {least}"
+    if not 0 <= options.dropout <= 1:
+        return f"--dropout {options.dropout}: from 0 to 1"
+    if options.lr is not None and not 0 <= options.lr < float("inf"):  # nan is not either
+        return f"--lr {options.lr}: a number of at least 0"
+    if options.save is not None and options.save.is_dir():
+        return f"--save {options.save}: a folder"
+    if options.save is not None and not options.save.parent.is_dir():
+        return f"--save {options.save}: there is no folder {options.save.parent}"
+    if options.device == "cuda" and not torch.cuda.is_available():
+        return "--device cuda: torch sees no GPU here"
+    return None
 
 
 def main(
