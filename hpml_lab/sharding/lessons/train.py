@@ -43,7 +43,7 @@ class UserError(Exception):
 
 
 def make_model() -> nn.Module:
-    # A batch norm sees its rank's share; on GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) the whole. Rank 0's is saved.
+    # Batch norm is over a rank's share, and rank 0's statistics are saved; nn.SyncBatchNorm is over the whole batch, on GPUs.
     torch.manual_seed(0)  # all ranks start with the same weights
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
