@@ -489,6 +489,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "loading/experiments/face_landmarks/__init__.py": MADE_BY_US,
     "loading/experiments/slow_clips.py": MADE_BY_US,
     "processes/tools/segments.py": OF_THE_SYSTEM,
+    "profilers/foreground.py": OF_THE_SYSTEM,
     "profilers/operator_recorder.py": MADE_BY_US,
     "profilers/process_tree.py": OF_THE_SYSTEM,
     "profilers/python_stacks.py": OF_THE_SYSTEM,

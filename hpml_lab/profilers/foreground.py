@@ -115,7 +115,7 @@ def _ignored_by_shell() -> set[int]:
     with contextlib.suppress(OSError, LookupError, ValueError):  # only Linux shows it
         parent = f"/proc/{os.getppid()}"
         if os.path.basename(os.readlink(f"{parent}/exe")) in SHELLS:
-            with open(f"{parent}/status") as status:
+            with open(f"{parent}/status", encoding="utf-8") as status:
                 mask = int(status.read().partition("SigIgn:")[2].split()[0], 16)
             return {number for number in PYTHONS if mask >> (number - 1) & 1}
     return set()
