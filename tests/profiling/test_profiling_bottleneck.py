@@ -2,12 +2,11 @@
 
 import _thread
 import os
-import signal
+import subprocess
 import sys
 import threading
 import time
 from dataclasses import fields, replace
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -323,29 +322,31 @@ def test_an_interrupted_loop_leaves_no_thread_that_waits_to_put(monkeypatch):
     assert set(threading.enumerate()) - before == set()
 
 
+SHIELDED = """
+import multiprocessing, signal, sys
+from hpml_lab.profiling.experiments.bottleneck_classes import known_loops
+
 def masked(_):
     if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []):
         raise RuntimeError("the worker would hear it")
 
-
-@pytest.fixture
-def new_fork_server():
-    """None of before, which was not started in the block that shields it, and none for the tests behind."""
-    from multiprocessing import forkserver  # not on Windows
-
-    forkserver._forkserver._stop()
-    yield
-    forkserver._forkserver._stop()
+if __name__ == "__main__":
+    multiprocessing.set_start_method(sys.argv[1])
+    heard = []
+    known_loops.training_step = lambda: lambda batch: heard.append(batch[:, 0].tolist())
+    known_loops._loader(2, masked, 0.005)(0.1)()
+    assert heard and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the start methods are Linux's")
 @pytest.mark.parametrize("method", ["fork", "forkserver"])  # up to Python 3.13, and from 3.14 on
-def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(method, monkeypatch, new_fork_server):
-    heard = []
-    monkeypatch.setattr(known_loops, "training_step", lambda: lambda batch: heard.append(batch[:, 0].tolist()))
-    monkeypatch.setattr(known_loops, "DataLoader", partial(DataLoader, multiprocessing_context=method))
-    known_loops._loader(2, masked, 0.005)(0.1)()
-    assert heard and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(method, tmp_path):
+    """In an interpreter of its own: a fork server that was there before was not started in the block that shields it."""
+    script = tmp_path / "shielded.py"
+    script.write_text(SHIELDED, encoding="utf-8")
+    done = subprocess.run([sys.executable, script, method], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_loop_that_waits_for_the_reader_of_its_output_does_not_wait_for_its_input():
