@@ -3,14 +3,9 @@
 The optimizer lab is filmed on its page of a built site, a check in a JupyterLab that is started for it. Needs Chromium.
 """
 
-import contextlib
-import functools
-import http.server
 import io
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +15,7 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))
 
-from lab import browser, lab_server, open_notebook, run_all_cells  # noqa: E402
+from lab import browser, lab_server, open_notebook, run_all_cells, served  # noqa: E402
 
 LARGEST_BYTES = 1_000_000
 WIDTH, HEIGHT = 900, 370
@@ -32,25 +27,6 @@ def sgd_step(parameters, lr):
             p -= lr * p.grad"""
 MISSING = "p.grad = None"
 CHECK = 'check("sgd-step", sgd_step)'
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a server of the files in a folder."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 class Film:

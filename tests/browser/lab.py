@@ -1,12 +1,15 @@
 """Drives a real JupyterLab in Chromium: a server with settings of its own, and what a user does in a notebook."""
 
 import contextlib
+import functools
+import http.server
 import os
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -74,6 +77,25 @@ def lab_server(root: Path, scratch: Path):
     finally:
         server.terminate()
         server.wait(30)
+
+
+@contextlib.contextmanager
+def served(folder: Path):
+    """The address of a server of the files in a folder."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def decoded_width(picture) -> int:

@@ -100,6 +100,13 @@ def test_a_check_whose_own_means_are_missing_blames_no_answer(judged, monkeypatc
     assert verdict.state == "not yet" and "cannot be checked here" in verdict.message
 
 
+def test_a_file_that_an_answer_names_and_that_is_not_there_is_the_answers(judged, monkeypatch):
+    names = {}
+    exec(compile("def judge(answer):\n    open(answer())", exercises.__file__, "exec"), names)
+    monkeypatch.setitem(exercises._REGISTRY, "file", Exercise("file", "01_tensors", names["judge"], ()))
+    assert check("file", lambda: "/no/such/file").state == "mistake"
+
+
 def test_a_generator_behind_a_wrapper_is_named(monkeypatch):
     def steps():
         yield 1

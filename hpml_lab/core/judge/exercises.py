@@ -16,6 +16,7 @@ In the notebook: `check("outer-sum", outer_sum)`.
 
 import ast
 import copy
+import errno
 import html
 import inspect
 import linecache
@@ -43,6 +44,7 @@ from hpml_lab.core.show.prose import prose_html
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
 WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
 MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
+SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)  # of the machine
 NO_LIMIT = "No thread could be started, so nothing would have ended an answer that waits."
 # What says that a value is wrong, and not why: these come with the call to look at.
 SHOWN_BY_A_CALL = ("wrong-value", "wrong-shape", "one-layout", "one-dtype", "one-example", "one-scale", "other-gradient")
@@ -250,7 +252,7 @@ def _raised(found: Exercise, answer: Any, error: BaseException, asked: Asked) ->
     if (line := _line_of(error)) is not None:
         return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises", given)
     uncalled = found.takes is not None and not asked.count
-    short = isinstance(error, OSError | MemoryError) or "start new thread" in str(error)  # of the machine, not of the answer
+    short = isinstance(error, MemoryError) or getattr(error, "errno", None) in SHORT or "start new thread" in str(error)
     if short or uncalled and not isinstance(error, TypeError):
         called = " Your function was not called." if uncalled else ""
         return Verdict(name, "not yet", f"It cannot be checked here: {text}.{called}")
