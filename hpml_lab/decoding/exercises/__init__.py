@@ -1,0 +1,1 @@
+"""The exercises of notebook 22, one module each."""

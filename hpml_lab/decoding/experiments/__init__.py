@@ -1,0 +1,1 @@
+"""The experiments of notebook 22, one module or folder each."""

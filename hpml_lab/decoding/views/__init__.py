@@ -1,0 +1,1 @@
+"""The sliders and steppers of notebook 22."""
