@@ -1,1 +1,1 @@
-"""To be read: a decoder with its cache, what decoding costs, a scheduler of many requests, speculation, sums in a fixed order."""
+"""To be read: a decoder with its cache, its cost, many requests in one batch, speculation, and sums in a fixed order."""

@@ -69,7 +69,10 @@ class KVCache:
 
 
 class Attention(nn.Module):
-    """Causal attention of new tokens to all tokens so far: softmax(Q Kᵀ / √d) V, with H / H_kv query heads for each head of K, V."""
+    """Causal attention of new tokens to all tokens so far: softmax(Q Kᵀ / √d) V.
+
+    H / H_kv query heads share each head of keys and values.
+    """
 
     def __init__(self, size: DecoderSize) -> None:
         super().__init__()

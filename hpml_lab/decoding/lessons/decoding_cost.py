@@ -10,12 +10,36 @@ prompt with each weight that it reads, decode one token of each sequence. So per
 The scores of a prompt's last token only are computed. Norms, softmax and biases are left out, as FlopCounterMode does.
 """
 
+from dataclasses import dataclass
+
 from hpml_lab.decoding.lessons.decoder import DecoderSize
 
 
+@dataclass(frozen=True)
+class DecodingMachine:
+    """What decoding needs to know of a machine: bytes and FLOPs a second, bytes of memory, and what an hour costs."""
+
+    bytes_per_s: float
+    flops_per_s: float
+    memory_bytes: float
+    per_hour: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOP/byte from which on computing is the limit."""
+        return self.flops_per_s / self.bytes_per_s
+
+
+# NVIDIA's data sheets (16-bit products without sparsity), and what an hour was rented for in 2025, in dollars
+MACHINES = {"H100": DecodingMachine(3350e9, 989e12, 80e9, 3.0), "T4": DecodingMachine(320e9, 65e12, 16e9, 0.35)}
+
+# A net of 6 billion weights whose heads, layers and vocabulary are those of Llama 3 8B
+LARGE = DecoderSize(layers=32, heads=32, kv_heads=8, head_dim=128, vocabulary=128_256, length=8192)
+
+
 def block_weights(size: DecoderSize) -> int:
-    """Weights of all layers' products: 2·(H·d)² + 2·(H·d)·(H_kv·d) for attention and 8·(H·d)² for the two products behind it."""
-    width, kv_width = size.width, size.kv_heads * size.head_dim
+    """Weights of all layers' products: 2·(H·d)² + 2·(H·d)·(H_kv·d) for attention, 8·(H·d)² behind it."""
+    width, kv_width = size.heads * size.head_dim, size.kv_heads * size.head_dim
     return size.layers * (2 * width * width + 2 * width * kv_width + 8 * width * width)
 
 
@@ -29,8 +53,9 @@ def step_flops(size: DecoderSize, new: int, before: int, batch: int = 1) -> int:
 
     Attention computes all new × (before + new) scores and masks the later half: 2·2·H·d for each.
     """
-    products = 2 * new * block_weights(size) + 2 * size.width * size.vocabulary
-    attention = 4 * size.layers * size.width * new * (before + new)
+    width = size.heads * size.head_dim
+    products = 2 * new * block_weights(size) + 2 * width * size.vocabulary
+    attention = 4 * size.layers * width * new * (before + new)
     return batch * (products + attention)
 
 
@@ -39,7 +64,7 @@ def step_bytes(size: DecoderSize, new: int, before: int, number_bytes: int, batc
 
     What stands between layers stays in a processor's own memory where products and norms are fused, and is left out.
     """
-    weights = block_weights(size) + size.width * size.vocabulary
+    weights = block_weights(size) + size.heads * size.head_dim * size.vocabulary
     return number_bytes * weights + cache_bytes(size, before + new, number_bytes, batch)
 
 
@@ -60,3 +85,15 @@ def batch_at_ridge(size: DecoderSize, before: int, number_bytes: int, ridge: flo
         return None
     # B·flops ≥ ridge·(weights + B·own)
     return max(1, -int(-ridge * weights // (flops - ridge * own)))
+
+
+def decode_rate(size: DecoderSize, before: int, number_bytes: int, batch: int, bytes_per_s: float, flops_per_s: float) -> float:
+    """Tokens a second of all sequences together that a machine cannot exceed: B / max(FLOPs / peak, bytes / bandwidth)."""
+    computing = step_flops(size, 1, before, batch) / flops_per_s
+    moving = step_bytes(size, 1, before, number_bytes, batch) / bytes_per_s
+    return batch / max(computing, moving)
+
+
+def price_of_tokens(rate: float, per_hour: float, tokens: float = 1e6) -> float:
+    """What so many tokens cost at `rate` tokens a second on a machine of `per_hour`, in the same money."""
+    return tokens / rate / 3600 * per_hour
