@@ -26,7 +26,7 @@ For the notebook:
     ThreadedDataParallel                              DataParallel with threads of a CPU in place of GPUs
     sentence_lengths, epochs, plan_cost               orders of sentences for several ranks, and their cost
     expected_longest                                  the expected length of the longest of several sentences
-    LINKS                                             published latencies and bandwidths, with their sources
+    LINKS, Interconnect                               published latencies and bandwidths with their sources, and one of these
     ring_seconds, tree_seconds, hierarchical_seconds  what an all-reduce costs by the alpha-beta model
     efficiency, fit_link                              what that means for training; latency and bandwidth from measured times
     scaling_sliders                                   the model with sliders over the network's size, link and ranks
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         plan_cost as plan_cost,
     )
     from hpml_lab.distributed.lessons.sentence_batches import expected_longest as expected_longest
-    from hpml_lab.distributed.lessons.alpha_beta import LINKS as LINKS
+    from hpml_lab.distributed.lessons.alpha_beta import LINKS as LINKS, Interconnect as Interconnect
     from hpml_lab.distributed.lessons.alpha_beta import (
         ring_seconds as ring_seconds,
         tree_seconds as tree_seconds,

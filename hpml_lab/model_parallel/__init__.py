@@ -1,0 +1,1 @@
+"""Model parallelism: ranks that divide layers, sequences and experts (notebook 23)."""

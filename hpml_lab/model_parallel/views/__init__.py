@@ -1,0 +1,1 @@
+"""The sliders of notebook 23."""

@@ -1,0 +1,86 @@
+"""Sliders over a mesh of ranks: what each axis sends, what a rank keeps, and the share of its peak that it computes at."""
+
+from hpml_lab.core.show.formula_figure import Bars, Choice, FormulaFigure
+from hpml_lab.distributed import LINKS, Interconnect
+from hpml_lab.model_parallel.lessons.mesh_cost import (
+    RankMesh,
+    ReplicaBatch,
+    TransformerShape,
+    data_bytes,
+    flops_of_rank,
+    kept_bytes_of_rank,
+    mesh_seconds,
+    pipeline_bytes,
+    stage_seconds,
+    state_bytes,
+    tensor_bytes,
+)
+
+PEAK = 989e12  # FLOP/s of an H100 in 16 bits, by its data sheet
+MEMORY = {"H100": 80}  # GB
+NVLINK, NODE = LINKS["NVLink 4"], 8
+INFINIBAND = LINKS["InfiniBand NDR"]
+TOKENS = 4096  # of a sequence; each micro-batch is one
+BATCH = 1024  # sequences of a step, for all replicas together
+NETS = {
+    "1.2 billion parameters": TransformerShape(layers=24, width=2048, tokens=TOKENS),
+    "6.4 billion": TransformerShape(layers=32, width=4096, tokens=TOKENS),
+    "64 billion": TransformerShape(layers=80, width=8192, tokens=TOKENS),
+    "412 billion": TransformerShape(layers=128, width=16384, tokens=TOKENS),
+}
+POWERS = {f"{2**power:,}": 2**power for power in range(10)}
+AXES = ("tensor axis", "pipeline axis", "data axis")
+ALT = (
+    "Left: GB that a rank sends along each of the three axes in a step. Middle: GB that a rank keeps, state and activations, "
+    "next to the memory of a GPU. Right: how a rank spends a step: computing, and waiting for the others."
+)
+
+
+def sent_gigabytes(axis: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+    """What a rank sends in a step along an axis, by its number in AXES."""
+    mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
+    along = tensor_bytes(net, mesh, batch) if axis == 0 else pipeline_bytes(net, mesh, batch)
+    return (data_bytes(net, mesh) if axis == 2 else along) / 1e9
+
+
+def kept_gigabytes(part: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+    """What a rank keeps: state on every replica, state fully sharded, and activations."""
+    mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
+    state = state_bytes(net, mesh, False) if part == 0 else state_bytes(net, mesh, True)
+    return (kept_bytes_of_rank(net, mesh, batch) if part == 2 else state) / 1e9
+
+
+def inside_link(tensor: int) -> Interconnect:
+    """NVLink up to a node of eight, InfiniBand beyond."""
+    latency = NVLINK.latency if tensor <= NODE else INFINIBAND.latency
+    bandwidth = NVLINK.bandwidth if tensor <= NODE else INFINIBAND.bandwidth
+    return Interconnect(name="tensor axis", latency=latency, bandwidth=bandwidth)
+
+
+def spent_percent(part: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+    """% of a step: computing, the tensor axis, waiting in the pipeline, and the rest: messages and gradients."""
+    mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
+    step = mesh_seconds(net, mesh, batch, PEAK, inside_link(tensor), INFINIBAND)
+    computing = flops_of_rank(net, mesh, batch) / PEAK
+    stage = stage_seconds(net, mesh, batch, PEAK, inside_link(tensor))
+    bubble = stage * (pipeline - 1) / batch.micro_batches
+    first = computing if part == 0 else stage - computing
+    return 100 * (first if part < 2 else (bubble if part == 2 else step - stage - bubble)) / step
+
+
+def mesh_sliders() -> FormulaFigure:
+    """Bars for each axis, for what is kept, and for the time of a step, over the net and the ranks of each axis."""
+    choices = [
+        Choice("net", NETS, "64 billion", slider=False),
+        Choice("data", POWERS, "16"),
+        Choice("tensor", POWERS, "8"),
+        Choice("pipeline", POWERS, "4"),
+    ]
+    kept = ("state, on each replica", "state, fully sharded", "activations")
+    spent = ("computing", "tensor axis", "bubble", "messages, gradients")
+    panels = [
+        Bars(AXES, sent_gigabytes, "GB that a rank sends in a step", "GB", ends=(0.01, 1e4), log=True),
+        Bars(kept, kept_gigabytes, "GB that a rank keeps", "GB", ends=(0.01, 1e5), log=True, limits=MEMORY),
+        Bars(spent, spent_percent, "% of a step", "%", ends=(0, 100)),
+    ]
+    return FormulaFigure("model_parallel.mesh_sliders", ALT, choices, panels)
