@@ -19,7 +19,7 @@ def test_gpt_3_has_174_billion_parameters_and_needs_2_8_terabytes():
 
 
 def test_a_layer_keeps_what_korthikanti_counts():
-    """34 · s · b · h bytes a layer without attention's scores: 0.856 GB a layer for GPT-3 with one sequence, an eighth on eight."""
+    """34 · s · b · h bytes a layer: 0.856 GB for GPT-3 with one sequence, and an eighth of it on eight ranks."""
     batch = ReplicaBatch(micro_batches=1, sequences=1)
     assert mesh_cost.kept_bytes_of_rank(GPT3, ONE, batch) == 34 * 2048 * 12_288 * 96
     assert mesh_cost.kept_bytes_of_rank(GPT3, RankMesh(1, 8, 1), batch) == 34 * 2048 * 12_288 * 96 / 8
