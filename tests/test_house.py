@@ -43,6 +43,7 @@ TOPICS = (
     "capstone",
     "serving",
     "your_script",
+    "decoding",
 )
 WITHOUT_EXPERIMENTS = {"your_script"}  # what it runs is the reader's
 # Which floor a part of the package is on: it may import what is below it, and itself.
