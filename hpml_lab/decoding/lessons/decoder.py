@@ -96,7 +96,7 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(batch, new, -1))
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """One layer: attention and a net of two products, each added to its input after a norm."""
 
     def __init__(self, size: DecoderSize) -> None:
@@ -121,7 +121,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.size = size
         self.tokens, self.positions = nn.Embedding(size.vocabulary, size.width), nn.Embedding(size.length, size.width)
-        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(DecoderBlock(size) for _ in range(size.layers))
         self.norm = nn.LayerNorm(size.width)
         self.scores = nn.Linear(size.width, size.vocabulary, bias=False)
 
