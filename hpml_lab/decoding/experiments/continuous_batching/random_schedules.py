@@ -1,0 +1,132 @@
+"""Schedules drawn at random, served with a net of whole numbers whose every token depends on all that its blocks hold."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from hpml_lab.decoding.lessons.batch_scheduler import BatchScheduler, DecodingRequest, StepPart
+from hpml_lab.decoding.lessons.block_manager import BlockManager
+from hpml_lab.decoding.lessons.decoding_clock import serve
+
+PRIME = 2**31 - 1
+LETTERS = 3  # of prompts: so few that some begin alike by chance
+Sum = tuple[int, int]  # Σ i · (value i) so far, modulo PRIME, and how many values they are
+
+
+def summed(values: Iterable[int], before: Sum = (0, 0)) -> Sum:
+    return reduce(lambda so_far, value: ((so_far[0] + (so_far[1] + 1) * value) % PRIME, so_far[1] + 1), values, before)
+
+
+def stored_value(token: int, before: Sum) -> int:
+    """What is stored for a token: it depends on the token, its position, and all values before it."""
+    return (48271 * (token + 1) + (before[1] + 2) * before[0]) % PRIME
+
+
+def token_after(stored: Sum) -> int:
+    """The token that follows: one of a thousand, so that two sums rarely agree."""
+    return 16807 * stored[0] % PRIME % 1000
+
+
+def decoded_alone(prompt: Sequence[int], new: int) -> list[int]:
+    """The tokens of a request without blocks, schedules and other requests."""
+    tokens, stored = list(prompt), (0, 0)
+    while len(tokens) < len(prompt) + new:
+        for token in tokens[stored[1] :]:
+            stored = summed([stored_value(token, stored)], stored)
+        tokens.append(token_after(stored))
+    return tokens
+
+
+class IntegerNet:
+    """Keeps a whole number for each token in its block, and reads those of a request through its table.
+
+    All of a step is read before any of it is written, as if its requests were computed at the same time.
+    """
+
+    def __init__(self, blocks: int, size: int) -> None:
+        self.size, self.blocks = size, [[0] * size for _ in range(blocks)]
+
+    def __call__(self, parts: Sequence[StepPart]) -> list[int]:
+        read = [[value for block in request.table for value in self.blocks[block]][:first] for request, first, _ in parts]
+        following = []
+        for (request, first, end), values in zip(parts, read, strict=True):
+            stored = summed(values)
+            for i in range(first, end):
+                value = stored_value(request.tokens[i], stored)
+                self.blocks[request.table[i // self.size]][i % self.size] = value
+                stored = summed([value], stored)
+            following.append(token_after(stored) if first < end else -1)  # without a token there are no scores
+        return following
+
+
+def broken_rules(scheduler: BatchScheduler) -> list[str]:
+    """What does not hold of the blocks after a step."""
+    manager, running = scheduler.manager, scheduler.running
+    size, every = manager.size, range(len(manager.references))
+    counts = Counter(block for request in running for block in request.table)
+    places = [(block, r, index) for r in running for index, block in enumerate(r.table) if counts[block] > 1]
+    prefixes = {(block, tuple(r.tokens[: (index + 1) * size])) for block, r, index in places}
+    rules = {
+        "⌈n / size⌉ blocks": all(len(r.table) == -(-r.stored // size) for r in running),
+        "none while waiting": not any(r.table or r.stored for r in scheduler.waiting),
+        "references": manager.references == [counts[block] for block in every],
+        "none lost": sorted([*counts, *manager.free]) == [*every],
+        "shared: full": all(r.stored >= (index + 1) * size for _, r, index in places),
+        "shared: one prefix": len(prefixes) == len({block for block, _ in prefixes}),
+    }
+    return [rule for rule, holds in rules.items() if not holds]
+
+
+class CheckedScheduler(BatchScheduler):
+    """Looks at all blocks after each step."""
+
+    steps = 0
+
+    def finish_step(self, parts: Sequence[StepPart], following: Sequence[int]) -> None:
+        super().finish_step(parts, following)
+        self.steps += 1
+        self.broken = [*getattr(self, "broken", []), *broken_rules(self)]
+
+
+def drawn_requests(rng: random.Random) -> list[DecodingRequest]:
+    """3 to 9 requests that arrive at random; most of their prompts begin as others do."""
+    starts, now, requests = [[rng.randrange(LETTERS) for _ in range(12)] for _ in range(2)], 0, []
+    for _ in range(rng.randint(3, 9)):
+        own = [rng.randrange(LETTERS) for _ in range(rng.choice((0, 0, 1, 5)))]
+        requests.append(DecodingRequest(rng.choice(starts)[: rng.randint(1, 12)] + own, rng.randint(1, 10), now))
+        now += rng.choice((0, 0, 1, 4))
+    return requests
+
+
+@dataclass
+class ScheduleCounts:
+    """What happened in schedules, and how many requests and steps were not as they should be."""
+
+    requests: int = 0
+    steps: int = 0
+    preemptions: int = 0
+    hit_tokens: int = 0
+    other_tokens: int = 0
+    broken: int = 0
+
+
+def run_schedules(seeds: Iterable[int], manager_class: type[BlockManager] = BlockManager) -> ScheduleCounts:
+    """For each seed draw requests, blocks, slots, policy and budget; serve them, and compare each request with itself alone."""
+    found = ScheduleCounts()
+    for seed in seeds:
+        rng = random.Random(seed)
+        requests, size = drawn_requests(rng), rng.randint(1, 5)
+        fewest = max(-(-(len(r.prompt) + r.new - 1) // size) for r in requests)
+        blocks = rng.randint(fewest, 2 * fewest)
+        policy = dict(slots=rng.randint(1, 6), continuous=rng.random() < 0.8, budget=rng.choice((None, rng.randint(1, 16))))
+        scheduler = CheckedScheduler(manager_class(blocks, size), **policy)
+        serve(scheduler, IntegerNet(blocks, size), requests)
+        found.requests += len(requests)
+        found.steps += scheduler.steps
+        found.preemptions += scheduler.preemptions
+        found.hit_tokens += scheduler.hit_tokens
+        found.other_tokens += sum(r.tokens != decoded_alone(r.prompt, r.new) for r in requests)
+        found.broken += len(scheduler.broken)
+    return found
