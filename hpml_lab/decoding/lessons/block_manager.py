@@ -30,7 +30,7 @@ class BlockManager:
         self.prefix_of: dict[int, tuple[int, ...]] = {}  # the reverse
 
     def hits(self, tokens: Sequence[int]) -> list[int]:
-        """The blocks that hold the beginning of these tokens already. No block has scores: the last token is left to compute."""
+        """The blocks that hold the beginning of these tokens already; the last token is left to compute, for its scores."""
         found: list[int] = []
         for end in range(self.size, len(tokens), self.size):
             if (block := self.block_of.get(tuple(tokens[:end]))) is None:

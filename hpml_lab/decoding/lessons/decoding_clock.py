@@ -5,7 +5,8 @@ The base is what a step costs however few tokens it has: all weights are read on
     time to first token   from a request's arrival to the end of the step that computed the last token of its prompt
     throughput            tokens decoded / (end of the last step − first arrival)
 
-Notebook 20's queue has the same server, base + per_request·n, but there a request is one step: its batch cannot change on the way.
+Notebook 20's queue has the same server, base + per_request·n. There a request is one step; here it takes a step for each token,
+and between two steps its batch can change.
 """
 
 from collections import deque
