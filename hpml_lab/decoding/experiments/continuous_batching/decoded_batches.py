@@ -4,17 +4,21 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
-from hpml_lab.decoding.experiments.continuous_batching.policies import CONTINUOUS, POLICIES, STATIC, busy, ranked, scheduler_of
+from hpml_lab.decoding.experiments.continuous_batching.policies import CONTINUOUS, POLICIES, STATIC, scheduler_of, slots_in_use
+from hpml_lab.decoding.experiments.continuous_batching.random_schedules import ScheduleCounts, run_schedules
 from hpml_lab.decoding.lessons.batch_scheduler import DecodingRequest, StepPart
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode
 from hpml_lab.decoding.lessons.decoding_clock import serve
 from hpml_lab.decoding.lessons.paged_decoder import PagedDecoder
+
+BLOCKS_A_SLOT, SIZE, NEW = 16, 4, (4, 4, 8, 32)
 
 
 @dataclass
@@ -26,81 +30,53 @@ class ServedHere(Row):
     busy: float = column("slots in use", "%")
     throughput: float = column("throughput", "tokens/s")
     first_p50: float = column("time to first token, median", "ms")
-    interval: str = column("times faster", default="")
 
 
 def small_decoder(dtype: torch.dtype) -> Decoder:
     torch.manual_seed(0)
-    return Decoder(DecoderSize(length=128)).to(dtype).eval()
+    return Decoder(DecoderSize()).to(dtype).eval()
 
 
-def shared_prompts(count: int) -> list[DecodingRequest]:
-    """Prompts of which most begin with one of two texts, all there at the start."""
-    rng = random.Random(2)
-    texts = [[rng.randrange(128) for _ in range(24)] for _ in range(2)]
-    return [
-        DecodingRequest(
-            rng.choice(texts)[: rng.choice((8, 16, 24))] + [rng.randrange(128) for _ in range(rng.randrange(4))] or [1],
-            rng.choice((4, 4, 8, 32)),
-        )
-        for _ in range(count)
-    ]
+def compared_schedules(schedules: int) -> tuple[ScheduleCounts, float]:
+    """Random schedules with the decoder in float64, and how far its scores are from those of a request alone, at most."""
+    net, distances = small_decoder(torch.float64), [0.0]
 
+    class ComparedDecoder(PagedDecoder):
+        @torch.no_grad()
+        def __call__(self, parts: Sequence[StepPart]) -> list[int]:
+            following = super().__call__(parts)
+            for (request, _, end), scores in zip(parts, self.scores, strict=True):
+                alone = self.net(torch.tensor([request.tokens[:end]]), last_only=True)
+                distances.append((scores - alone[0, -1]).abs().max().item())
+            return following
 
-@dataclass
-class PagedAgainstAlone:
-    """The decoder on blocks, compared with each request alone."""
+    def alone(prompt: Sequence[int], new: int) -> list[int]:
+        return decode(net, torch.tensor([prompt]), new)[0].tolist()
 
-    distance: float  # the largest between two scores of one token
-    gap: float  # the least between the best and the second best score
-    other_tokens: int
-    preemptions: int
-    hit_tokens: int
-
-
-@torch.no_grad()
-def paged_against_alone(count: int) -> PagedAgainstAlone:
-    """In float64, in few blocks, with chunks: `count` requests together, and each of them alone."""
-    net, requests, scores = small_decoder(torch.float64), shared_prompts(count), []
-    paged, scheduler = PagedDecoder(net, 24, 4), scheduler_of(5, 24, 4, prefix_cache=True, budget=12)
-
-    def noted(parts: Sequence[StepPart]) -> list[int]:
-        following = paged(parts)
-        scores.extend((request, end, row) for (request, _, end), row in zip(parts, paged.scores, strict=True))
-        return following
-
-    serve(scheduler, noted, requests)
-    whole = {request: net(torch.tensor([request.tokens]))[0] for request in requests}
-    best = torch.stack([row.topk(2).values for _, _, row in scores])
-    return PagedAgainstAlone(
-        distance=max((row - whole[request][end - 1]).abs().max().item() for request, end, row in scores),
-        gap=(best[:, 0] - best[:, 1]).min().item(),
-        other_tokens=sum(decode(net, torch.tensor([r.prompt]), r.new)[0].tolist() != r.tokens for r in requests),
-        preemptions=scheduler.preemptions,
-        hit_tokens=scheduler.hit_tokens,
-    )
+    found = run_schedules(range(schedules), lambda blocks, size: ComparedDecoder(net, blocks, size), alone)
+    return found, max(distances)
 
 
 def decoded_here(count: int, slots: int, samples: int) -> tuple[list[ServedHere], SpeedUp]:
-    """Static and continuous batching of the same requests in turns, in float32 on one thread; the larger throughput's gain."""
-    net, seen = small_decoder(torch.float32), {}
-    blocks = slots * 16
+    """Static and continuous batching of the same requests in turns, in float32 on one thread."""
+    net, blocks, seen = small_decoder(torch.float32), slots * BLOCKS_A_SLOT, {}
 
     def run(policy: str) -> None:
-        paged, moments, start = PagedDecoder(net, blocks, 4), [], time.perf_counter()
+        rng, paged, moments, start = random.Random(0), PagedDecoder(net, blocks, SIZE), [], time.perf_counter()
+        requests = [DecodingRequest([rng.randrange(128) for _ in range(12)], rng.choice(NEW)) for _ in range(count)]
 
-        def stamped(parts: Sequence[StepPart]) -> list[int]:
+        def timed(parts: Sequence[StepPart]) -> list[int]:
             following = paged(parts)
             moments.append(time.perf_counter() - start)
             return following
 
-        seen[policy] = serve(scheduler_of(slots, blocks, 4, **POLICIES[policy]), stamped, shared_prompts(count)), moments
+        seen[policy] = serve(scheduler_of(slots, blocks, SIZE, **POLICIES[policy]), timed, requests), moments
 
     times = interleaved({p: lambda p=p: run(p) for p in (STATIC, CONTINUOUS)}, samples=samples, placebo=STATIC)
-    gain, rows = speed_up(times, STATIC, CONTINUOUS), []
+    rows = []
     for policy, (trace, moments) in seen.items():
         tokens = sum(request.new for request in trace.last_token)
-        first = [1e3 * moments[step - 1] for step in trace.first_token.values()]  # a step is a tick
-        rows.append(ServedHere(policy, len(moments), busy(trace, slots), tokens / times[policy].seconds, ranked(first, 0.5)))
-    rows[-1].interval = str(gain)
-    return rows, gain
+        first = 1e3 * median(moments[step - 1] for step in trace.first_token.values())  # a tick is a step here
+        row = ServedHere(policy, len(moments), slots_in_use(trace, slots), tokens / times[policy].seconds, first)
+        rows.append(row)
+    return rows, speed_up(times, STATIC, CONTINUOUS)

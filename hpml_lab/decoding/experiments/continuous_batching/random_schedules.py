@@ -2,13 +2,13 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from hpml_lab.decoding.lessons.batch_scheduler import BatchScheduler, DecodingRequest, StepPart
 from hpml_lab.decoding.lessons.block_manager import BlockManager
-from hpml_lab.decoding.lessons.decoding_clock import serve
+from hpml_lab.decoding.lessons.decoding_clock import Net, serve
 
 PRIME = 2**31 - 1
 LETTERS = 3  # of prompts: so few that some begin alike by chance
@@ -82,12 +82,12 @@ def broken_rules(scheduler: BatchScheduler) -> list[str]:
 class CheckedScheduler(BatchScheduler):
     """Looks at all blocks after each step."""
 
-    steps = 0
+    steps = broken = 0
 
     def finish_step(self, parts: Sequence[StepPart], following: Sequence[int]) -> None:
         super().finish_step(parts, following)
         self.steps += 1
-        self.broken = [*getattr(self, "broken", []), *broken_rules(self)]
+        self.broken += len(broken_rules(self))
 
 
 def drawn_requests(rng: random.Random) -> list[DecodingRequest]:
@@ -102,7 +102,7 @@ def drawn_requests(rng: random.Random) -> list[DecodingRequest]:
 
 @dataclass
 class ScheduleCounts:
-    """What happened in schedules, and how many requests and steps were not as they should be."""
+    """What happened in schedules, and how many requests and rules were not as they should be."""
 
     requests: int = 0
     steps: int = 0
@@ -111,8 +111,16 @@ class ScheduleCounts:
     other_tokens: int = 0
     broken: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.requests:,} requests, {self.preemptions:,} preemptions, {self.hit_tokens:,} tokens found in blocks"
 
-def run_schedules(seeds: Iterable[int], manager_class: type[BlockManager] = BlockManager) -> ScheduleCounts:
+
+def run_schedules(
+    seeds: Iterable[int],
+    net: Callable[[int, int], Net] = IntegerNet,
+    alone: Callable[[Sequence[int], int], list[int]] = decoded_alone,
+    manager: type[BlockManager] = BlockManager,
+) -> ScheduleCounts:
     """For each seed draw requests, blocks, slots, policy and budget; serve them, and compare each request with itself alone."""
     found = ScheduleCounts()
     for seed in seeds:
@@ -121,12 +129,10 @@ def run_schedules(seeds: Iterable[int], manager_class: type[BlockManager] = Bloc
         fewest = max(-(-(len(r.prompt) + r.new - 1) // size) for r in requests)
         blocks = rng.randint(fewest, 2 * fewest)
         policy = dict(slots=rng.randint(1, 6), continuous=rng.random() < 0.8, budget=rng.choice((None, rng.randint(1, 16))))
-        scheduler = CheckedScheduler(manager_class(blocks, size), **policy)
-        serve(scheduler, IntegerNet(blocks, size), requests)
+        scheduler = CheckedScheduler(manager(blocks, size), **policy)
+        serve(scheduler, net(blocks, size), requests)
         found.requests += len(requests)
-        found.steps += scheduler.steps
-        found.preemptions += scheduler.preemptions
-        found.hit_tokens += scheduler.hit_tokens
-        found.other_tokens += sum(r.tokens != decoded_alone(r.prompt, r.new) for r in requests)
-        found.broken += len(scheduler.broken)
+        found.other_tokens += sum(r.tokens != alone(r.prompt, r.new) for r in requests)
+        for name in ("steps", "preemptions", "hit_tokens", "broken"):
+            setattr(found, name, getattr(found, name) + getattr(scheduler, name))
     return found
