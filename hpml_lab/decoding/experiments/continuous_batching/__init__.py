@@ -76,7 +76,7 @@ def draw_boxes(axes: Axes, boxes: list[list[int]]) -> None:
 
 @experiment("continuous-batching", lecture="own", notebook="22_decoding", draw=draw, quick=QUICK, full=FULL)
 def continuous_batching(params: Params) -> Result:
-    """Requests share slots and blocks: each gets the tokens that it gets alone, and continuous batching leaves no slot empty."""
+    """Requests share slots and blocks: each gets the tokens that it gets alone, and no slot need wait for the longest."""
     loads = [load_row(policy, rate, params.served) for policy in POLICIES for rate in params.rates]
     here, gain = decoded_here(params.here, params.slots, params.samples)
     costs = f"a step of n tokens takes {BASE / MS:g} + {PER_TOKEN / MS:g}·n ms"
