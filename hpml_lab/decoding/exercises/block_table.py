@@ -120,8 +120,8 @@ free[:] = usable[new:]
     still-free :: free[:] = usable :: What is in a table is not free.
 """,
     wrap=state_after,
-    STALE="How many tokens are left is known once the hits are. A count from before, as after a preemption, leads past the last "
-    "token. (nano-vllm: pull requests 211 and 233.)",
+    STALE="How many tokens are left is known once the hits are. A count from before, as after a preemption, leads past the "
+    "last token. (nano-vllm: pull requests 211 and 233.)",
     SHARED="A shared block is in one more table now. When the other request is done, what says that it is still needed?",
 )
 

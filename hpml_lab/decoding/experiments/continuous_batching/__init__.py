@@ -52,7 +52,7 @@ def draw(result: Result):
         look = dict(color=color, marker=marker, linestyle=line, markersize=5, alpha=0.85, label=policy)
         upper.plot([row.rate for row in rows], [row.throughput for row in rows], **look)
         lower.plot([row.rate for row in rows], [row.first_p50 for row in rows], **look)
-    upper.set(ylabel="throughput (tokens/s)", ylim=(0, None))
+    upper.set(xlabel="requests a second", ylabel="throughput (tokens/s)", ylim=(0, None))
     lower.set(xlabel="requests a second", ylabel="time to first token (ms)", yscale="log")
     upper.legend(fontsize=8)
     return figure
