@@ -62,7 +62,7 @@ def paging_steps() -> list[PagingStep]:
         lost = [names[request] for request in scheduler.waiting if names[request] in before]
         news = [f"No block is free: {name} loses its own and waits." for name in lost]
         news += [f"{name} is done." for name in before if name not in now and name not in lost]
-        for name in now.keys() - before.keys():
+        for name in [name for name in now if name not in before]:
             again = "again, " if now[name].tokens > len(requests[name].prompt) else ""
             hit = f": block {now[name].table[0]} holds its first {now[name].first} tokens" if now[name].first else ""
             news.append(f"{name} is admitted, {again}and computes {now[name].end - now[name].first} tokens{hit}.")
