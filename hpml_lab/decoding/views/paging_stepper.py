@@ -19,7 +19,7 @@ COLORS = {  # of a request's tokens where they are computed, and where they are 
     "B": (style.ORANGE, "#f3d7ba", style.DARK),
     "C": (style.GREEN, "#b8dece", "white"),
 }
-TOKENS = {"token 4 of C": ("C", 4), "token 1 of B": ("B", 1), "token 8 of A": ("A", 8)}
+FOLLOWED = ("C", 4)
 ALT = (
     "Three requests in six blocks of four tokens, step by step: B shares a block with A, C loses its blocks to B and computes "
     "again what it does not find."
@@ -89,33 +89,30 @@ def where_is(step: PagingStep, name: str, token: int) -> str:
     return f"read from {place}."
 
 
-def paging_stepper(step: int = 0, token: str = "token 4 of C") -> LiveFigure:
-    """Three requests in six blocks, with a slider over the steps; a token's place is framed."""
-    steps, panels = paging_steps(), []
+def paging_stepper(step: int = 0) -> LiveFigure:
+    """Three requests in six blocks, with a slider over the steps; a red frame follows one token."""
+    steps, panels, (name, token) = paging_steps(), [], FOLLOWED
     wide = ipywidgets.Layout(width="100%", max_width="700px")
-    controls = {
-        "step": ipywidgets.IntSlider(value=step, min=0, max=len(steps) - 1, description="step", layout=wide),
-        "token": ipywidgets.Dropdown(options=list(TOKENS), value=token, description="follow", layout=wide),
-    }
+    slider = ipywidgets.IntSlider(value=step, min=0, max=len(steps) - 1, description="step", layout=wide)
 
     def build(figure) -> list:
         panels.extend(figure.subplots(1, 2, width_ratios=(1.5, 1)))
-        panels[0].set_title("\n\n")  # room for three lines
+        panels[0].set_title("\n\n")  # room for two lines
         return []
 
-    def update(_artists: list, step: int, token: str) -> tuple:
+    def update(_artists: list, step: int) -> int:
         with style.in_style():
             for axes in panels:
                 axes.clear()
-            _draw(*panels, steps[step], TOKENS[token])
-            way = f"{token[0].upper()}{token[1:]}: {where_is(steps[step], *TOKENS[token])}"
+            _draw(*panels, steps[step])
+            way = f"Token {token} of {name}: {where_is(steps[step], name, token)}"
             panels[0].set_title(f"Step {step} of {len(steps) - 1}. {steps[step].news}\n{way}\n", loc="left", fontsize=10)
-        return step, token  # all of it is ground, which is drawn anew
+        return step  # all of it is ground, which is drawn anew
 
-    return LiveFigure(build, update, controls, ALT, width=9.5, height=4.2, moves="step")
+    return LiveFigure(build, update, {"step": slider}, ALT, width=9.5, height=4.2, moves="step")
 
 
-def _draw(left: Axes, right: Axes, step: PagingStep, follow: tuple[str, int]) -> None:
+def _draw(left: Axes, right: Axes, step: PagingStep) -> None:
     """Left the tokens of each request, with their block; right the blocks, with the requests that hold them."""
     held: dict[tuple[int, int], list[str]] = {}
     for row, name in enumerate(COLORS):
@@ -124,7 +121,7 @@ def _draw(left: Axes, right: Axes, step: PagingStep, follow: tuple[str, int]) ->
         for token in range(shown.end if shown else 0):
             block = shown.table[token // SIZE]
             held.setdefault((block, token % SIZE), []).append(name)
-            _cell(left, token, row, str(block), name, token >= shown.first, follow == (name, token))
+            _cell(left, token, row, str(block), name, token >= shown.first, (name, token) == FOLLOWED)
     for block in range(BLOCKS):
         right.text(-0.4, block, f"block {block}", ha="right", va="center", fontsize=9)
         for place in range(SIZE):
@@ -132,7 +129,7 @@ def _draw(left: Axes, right: Axes, step: PagingStep, follow: tuple[str, int]) ->
             tokens = {name: step.running[name].table.index(block) * SIZE + place for name in names}
             new = any(token >= step.running[name].first for name, token in tokens.items())
             text = "".join(names) or "·" * (block in step.found)
-            _cell(right, place, block, text, names[0] if names else "", new, follow in tokens.items())
+            _cell(right, place, block, text, names[0] if names else "", new, FOLLOWED in tokens.items())
     for axes, rows, columns, title in ((left, len(COLORS), 13, "tokens, with their blocks"), (right, BLOCKS, SIZE, "blocks")):
         axes.set(xlim=(-2.6, columns), ylim=(rows - 0.4, -0.6), xlabel=title, xticks=[], yticks=[])
         axes.grid(visible=False)

@@ -1,5 +1,7 @@
 """continuous-batching: many requests in shared blocks, static batches next to continuous ones; each gets its own tokens."""
 
+from collections import Counter
+
 from matplotlib.axes import Axes
 
 from hpml_lab.core.experiment import Params, Result, Table, experiment
@@ -28,7 +30,7 @@ from hpml_lab.decoding.experiments.continuous_batching.random_schedules import r
 QUICK = dict(schedules=1500, with_decoder=8, lists=200, rates=[4, 8, 16, 24, 32], served=120, here=24, slots=8, samples=5)
 FULL = dict(schedules=10_000, with_decoder=200, lists=2000, rates=[*range(4, 41, 4)], served=600, here=64, slots=16, samples=11)
 SHOWN, SHOWN_SLOTS = (9, 3, 5, 2, 7, 4, 8, 3, 6, 5), 4  # tokens of the ten requests in the timelines
-BOUND = 1e-12
+BOUND, LONGEST = 1e-12, (BASE + PER_TOKEN * BUDGET) / MS
 HIGH = 0.8  # of a box, where slots are 1 apart
 
 
@@ -96,36 +98,44 @@ def continuous_batching(params: Params) -> Result:
         result.key_figure(f"time to first token at the highest rate, {policy}", top[policy].first_p50, unit="ms")
 
     found = run_schedules(range(params.schedules))
-    happened = found.preemptions > 0 and found.hit_tokens > 0
     result.claim(
         "In random schedules with arrivals, preemptions and shared prefixes each request's tokens are those that it gets alone",
-        found.other_tokens == 0 and happened,
-        f"{params.schedules:,} schedules: {found}",
+        found["other"] == 0 and happened(found),
+        f"{params.schedules:,} schedules: {counted(found)}",
     )
     result.claim(
         "After each of their steps a request with n tokens in blocks of s holds ⌈n/s⌉ of them, each block is free or in a "
         "table, and in two tables only if it is full and what both requests begin with",
-        found.broken == 0 and happened,
-        f"{found.steps:,} steps",
+        found["broken"] == 0 and happened(found),
+        f"{found['steps']:,} steps",
     )
     paged, distance = compared_schedules(params.with_decoder)
     result.claim(
         "On such schedules the decoder's scores, from paged blocks, are within 1e-12 of those of each request alone, in "
         "float64, and its greedy tokens are the same",
-        distance < BOUND and paged.other_tokens == 0 and paged.preemptions > 0 and paged.hit_tokens > 0,
-        f"at most {distance:.1g} apart; {paged}",
+        distance < BOUND and paged["other"] == 0 and happened(paged),
+        f"at most {distance:.1g} apart; {counted(paged)}",
     )
     result.claim(
         "Of requests that all wait at the start none ends at a later step with continuous batching than with static batches",
         later_with_continuous(params.lists) == 0,
         f"{params.lists:,} random lists",
     )
-    longest = {policy: max(row.longest for row in loads if row.policy == policy) for policy in POLICIES}
-    most = (BASE + PER_TOKEN * BUDGET) / MS
+    longest, most = (max(row.longest for row in loads if row.policy == chosen) for chosen in (CHUNKS, PREFIX))
     result.claim(
-        f"With at most {BUDGET} tokens a step no step takes longer than {most:g} ms on the virtual clock",
-        longest[CHUNKS] <= most,
-        f"without chunks up to {longest[PREFIX]:g} ms",
+        f"With at most {BUDGET} tokens a step no step takes longer than {LONGEST:g} ms on the virtual clock",
+        longest <= LONGEST,
+        f"without chunks up to {most:g} ms",
     )
     result.measured("Continuous batching decodes the same requests faster on this machine", gain.faster, str(gain))
     return result
+
+
+def happened(found: Counter[str]) -> bool:
+    """Whether the schedules had what they are to check."""
+    return found["preemptions"] > 0 and found["hit_tokens"] > 0
+
+
+def counted(found: Counter[str]) -> str:
+    names = {"requests": "requests", "preemptions": "preemptions", "hit_tokens": "tokens found in blocks"}
+    return ", ".join(f"{found[name]:,} {words}" for name, words in names.items())

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,7 +13,7 @@ from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.decoding.experiments.continuous_batching.policies import CONTINUOUS, POLICIES, STATIC, scheduler_of, slots_in_use
-from hpml_lab.decoding.experiments.continuous_batching.random_schedules import ScheduleCounts, run_schedules
+from hpml_lab.decoding.experiments.continuous_batching.random_schedules import run_schedules
 from hpml_lab.decoding.lessons.batch_scheduler import DecodingRequest, StepPart
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode
 from hpml_lab.decoding.lessons.decoding_clock import serve
@@ -37,7 +38,7 @@ def small_decoder(dtype: torch.dtype) -> Decoder:
     return Decoder(DecoderSize()).to(dtype).eval()
 
 
-def compared_schedules(schedules: int) -> tuple[ScheduleCounts, float]:
+def compared_schedules(schedules: int) -> tuple[Counter[str], float]:
     """Random schedules with the decoder in float64, and how far its scores are from those of a request alone, at most."""
     net, distances = small_decoder(torch.float64), [0.0]
 
@@ -75,8 +76,7 @@ def decoded_here(count: int, slots: int, samples: int) -> tuple[list[ServedHere]
     times = interleaved({p: lambda p=p: run(p) for p in (STATIC, CONTINUOUS)}, samples=samples, placebo=STATIC)
     rows = []
     for policy, (trace, moments) in seen.items():
-        tokens = sum(request.new for request in trace.last_token)
+        throughput = sum(request.new for request in trace.last_token) / times[policy].seconds
         first = 1e3 * median(moments[step - 1] for step in trace.first_token.values())  # a tick is a step here
-        row = ServedHere(policy, len(moments), slots_in_use(trace, slots), tokens / times[policy].seconds, first)
-        rows.append(row)
+        rows.append(ServedHere(policy, len(moments), slots_in_use(trace, slots), throughput, first))
     return rows, speed_up(times, STATIC, CONTINUOUS)

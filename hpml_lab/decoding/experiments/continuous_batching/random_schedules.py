@@ -3,39 +3,31 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
 
 from hpml_lab.decoding.lessons.batch_scheduler import BatchScheduler, DecodingRequest, StepPart
 from hpml_lab.decoding.lessons.block_manager import BlockManager
 from hpml_lab.decoding.lessons.decoding_clock import Net, serve
 
-PRIME = 2**31 - 1
 LETTERS = 3  # of prompts: so few that some begin alike by chance
-Sum = tuple[int, int]  # Σ i · (value i) so far, modulo PRIME, and how many values they are
 
 
-def summed(values: Iterable[int], before: Sum = (0, 0)) -> Sum:
-    return reduce(lambda so_far, value: ((so_far[0] + (so_far[1] + 1) * value) % PRIME, so_far[1] + 1), values, before)
+def with_token(values: list[int], token: int) -> list[int]:
+    """What is stored for a prefix and one more token: a number that depends on the token and on all numbers before it."""
+    return [*values, hash((token, *values))]
 
 
-def stored_value(token: int, before: Sum) -> int:
-    """What is stored for a token: it depends on the token, its position, and all values before it."""
-    return (48271 * (token + 1) + (before[1] + 2) * before[0]) % PRIME
-
-
-def token_after(stored: Sum) -> int:
-    """The token that follows: one of a thousand, so that two sums rarely agree."""
-    return 16807 * stored[0] % PRIME % 1000
+def token_after(values: Sequence[int]) -> int:
+    """The token that follows: one of a thousand, so that other values rarely give the same."""
+    return hash(tuple(values)) % 1000
 
 
 def decoded_alone(prompt: Sequence[int], new: int) -> list[int]:
     """The tokens of a request without blocks, schedules and other requests."""
-    tokens, stored = list(prompt), (0, 0)
+    tokens, values = list(prompt), []
     while len(tokens) < len(prompt) + new:
-        for token in tokens[stored[1] :]:
-            stored = summed([stored_value(token, stored)], stored)
-        tokens.append(token_after(stored))
+        for token in tokens[len(values) :]:
+            values = with_token(values, token)
+        tokens.append(token_after(values))
     return tokens
 
 
@@ -52,12 +44,10 @@ class IntegerNet:
         read = [[value for block in request.table for value in self.blocks[block]][:first] for request, first, _ in parts]
         following = []
         for (request, first, end), values in zip(parts, read, strict=True):
-            stored = summed(values)
             for i in range(first, end):
-                value = stored_value(request.tokens[i], stored)
-                self.blocks[request.table[i // self.size]][i % self.size] = value
-                stored = summed([value], stored)
-            following.append(token_after(stored) if first < end else -1)  # without a token there are no scores
+                values = with_token(values, request.tokens[i])
+                self.blocks[request.table[i // self.size]][i % self.size] = values[i]
+            following.append(token_after(values) if first < end else -1)  # without a token there are no scores
         return following
 
 
@@ -100,29 +90,17 @@ def drawn_requests(rng: random.Random) -> list[DecodingRequest]:
     return requests
 
 
-@dataclass
-class ScheduleCounts:
-    """What happened in schedules, and how many requests and rules were not as they should be."""
-
-    requests: int = 0
-    steps: int = 0
-    preemptions: int = 0
-    hit_tokens: int = 0
-    other_tokens: int = 0
-    broken: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.requests:,} requests, {self.preemptions:,} preemptions, {self.hit_tokens:,} tokens found in blocks"
-
-
 def run_schedules(
     seeds: Iterable[int],
     net: Callable[[int, int], Net] = IntegerNet,
     alone: Callable[[Sequence[int], int], list[int]] = decoded_alone,
     manager: type[BlockManager] = BlockManager,
-) -> ScheduleCounts:
-    """For each seed draw requests, blocks, slots, policy and budget; serve them, and compare each request with itself alone."""
-    found = ScheduleCounts()
+) -> Counter[str]:
+    """For each seed draw requests, blocks, slots, policy and budget; serve them, and compare each request with itself alone.
+
+    Returns how many requests, steps, preemptions and tokens found in blocks there were, other tokens, and broken rules.
+    """
+    found: Counter[str] = Counter()
     for seed in seeds:
         rng = random.Random(seed)
         requests, size = drawn_requests(rng), rng.randint(1, 5)
@@ -131,8 +109,6 @@ def run_schedules(
         policy = dict(slots=rng.randint(1, 6), continuous=rng.random() < 0.8, budget=rng.choice((None, rng.randint(1, 16))))
         scheduler = CheckedScheduler(manager(blocks, size), **policy)
         serve(scheduler, net(blocks, size), requests)
-        found.requests += len(requests)
-        found.other_tokens += sum(r.tokens != alone(r.prompt, r.new) for r in requests)
-        for name in ("steps", "preemptions", "hit_tokens", "broken"):
-            setattr(found, name, getattr(found, name) + getattr(scheduler, name))
+        found.update(requests=len(requests), other=sum(r.tokens != alone(r.prompt, r.new) for r in requests))
+        found.update({name: getattr(scheduler, name) for name in ("steps", "preemptions", "hit_tokens", "broken")})
     return found
