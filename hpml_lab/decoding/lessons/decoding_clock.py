@@ -20,7 +20,7 @@ Net = Callable[[Sequence[StepPart]], Sequence[int]]  # of the parts of a step, t
 
 @dataclass
 class DecodingTrace:
-    """What was computed when: (start, end, parts) of each step in ticks, and when each request had its first and last token."""
+    """In ticks: (start, end, parts) of each step, and when each request had its first and its last token."""
 
     steps: list[tuple[int, int, list[StepPart]]] = field(default_factory=list)
     first_token: dict[DecodingRequest, int] = field(default_factory=dict)
@@ -28,12 +28,12 @@ class DecodingTrace:
 
     @property
     def waits(self) -> list[int]:
-        """The time to first token of each request, in ticks, in the order of the first tokens."""
+        """The time to first token of each request, in ticks."""
         return [moment - request.arrival for request, moment in self.first_token.items()]
 
     @property
     def throughput(self) -> float:
-        """Decoded tokens per tick, from the first arrival to the end."""
+        """Decoded tokens per tick, from the first arrival to the last token."""
         span = self.steps[-1][1] - min(request.arrival for request in self.last_token)
         return sum(request.new for request in self.last_token) / span
 

@@ -20,10 +20,7 @@ COLORS = {  # of a request's tokens where they are computed, and where they are 
     "C": (style.GREEN, "#b8dece", "white"),
 }
 FOLLOWED = ("C", 4)
-ALT = (
-    "Three requests in six blocks of four tokens, step by step: B shares a block with A, C loses its blocks to B and computes "
-    "again what it does not find."
-)
+ALT = "Three requests in six blocks, step by step: B shares a block with A, and C loses its blocks and finds one of them again."
 
 
 class Shown(NamedTuple):
@@ -130,11 +127,10 @@ def _draw(left: Axes, right: Axes, step: PagingStep) -> None:
             new = any(token >= step.running[name].first for name, token in tokens.items())
             text = "".join(names) or "·" * (block in step.found)
             _cell(right, place, block, text, names[0] if names else "", new, FOLLOWED in tokens.items())
-    for axes, rows, columns, title in ((left, len(COLORS), 13, "tokens, with their blocks"), (right, BLOCKS, SIZE, "blocks")):
+    titles = "tokens, with their blocks: dark where computed, pale where read", "who holds them (· free, can be found)"
+    for axes, rows, columns, title in zip((left, right), (len(COLORS), BLOCKS), (13, SIZE), titles, strict=True):
         axes.set(xlim=(-2.6, columns), ylim=(rows - 0.4, -0.6), xlabel=title, xticks=[], yticks=[])
-        axes.grid(visible=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
 
 def _cell(axes: Axes, x: int, y: int, text: str, name: str, new: bool, followed: bool) -> None:
