@@ -17,7 +17,15 @@ from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.profilers.energy import CpuEnergy, used_joules
 from hpml_lab.profilers.monitor import Monitor
 from hpml_lab.profilers.nvml import Gpus
-from hpml_lab.tensors.experiments.utilization.loops import BLOCK, CNN, MLP, RECOMPUTED, LoopSize, TrainingLoop, training_loop
+from hpml_lab.tensors.experiments.utilization.training_loops import (
+    BLOCK,
+    CNN,
+    MLP,
+    RECOMPUTED,
+    LoopSize,
+    TrainingLoop,
+    training_loop,
+)
 from hpml_lab.tensors.lessons.model_flops import attention_flops, fused_attention_backward, share_of_peak, training_flops
 
 # The first two differ by their batch alone.
@@ -83,7 +91,7 @@ def loop_use(loop: TrainingLoop, device: torch.device, peak: float, seconds: flo
     counted, timing, steps = counted_in(loop.step), measure(loop.step), 0
     with Monitor(RATE) as watched:
         end = CLOCK() + seconds
-        while CLOCK() < end:
+        while not steps or CLOCK() < end:
             loop.step()
             steps += 1
         synchronize(device)
