@@ -1,6 +1,6 @@
 """mfu-and-hfu: MFU and HFU of a training step on several GPUs, from what a script has in its logs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.judge.exercises import exercise
@@ -11,16 +11,7 @@ from hpml_lab.core.judge.same import same
 PEAKS = {"float32": 67e12, "tf32": 495e12, "bfloat16": 989e12}  # of an H100, by its data sheet, without sparsity
 
 
-def right(
-    weights: int,
-    tokens: int,
-    dtype: str,
-    peaks: Mapping[str, float],
-    returned: float,
-    finished: float,
-    devices: int,
-    recomputed: bool,
-) -> tuple[float, float]:
+def right(weights, tokens, dtype, peaks, returned, finished, devices, recomputed) -> tuple[float, float]:
     forward = 2 * weights * tokens
     model = 3 * forward
     hardware = model + forward * recomputed
@@ -66,23 +57,15 @@ model / most, hardware / most
 )
 def judge_mfu_and_hfu(answer: Callable[..., Any]) -> None:
     """6 FLOPs for each weight and token, 8 with recomputation, over seconds · peak · devices."""
+    runs = (
+        (7_000_000_000, 4_000_000, "bfloat16", 40.0, 8, True),
+        (124_000_000, 500_000, "bfloat16", 0.7, 2, False),
+        (1_300_000_000, 65_536, "float32", 21.0, 1, True),
+        (350_000_000, 262_144, "tf32", 1.5, 4, False),
+    )
     cases = {
-        f"{devices} GPUs, {dtype}{', recomputed' * recomputed}": (
-            weights,
-            tokens,
-            dtype,
-            PEAKS,
-            finished * 0.3,
-            finished,
-            devices,
-            recomputed,
-        )
-        for weights, tokens, dtype, finished, devices, recomputed in (
-            (7_000_000_000, 4_000_000, "bfloat16", 40.0, 8, True),
-            (124_000_000, 500_000, "bfloat16", 0.7, 2, False),
-            (1_300_000_000, 65_536, "float32", 21.0, 1, True),
-            (350_000_000, 262_144, "tf32", 1.5, 4, False),
-        )
+        f"{devices} GPUs, {dtype}{', recomputed' * again}": (n, tokens, dtype, PEAKS, 0.3 * seconds, seconds, devices, again)
+        for n, tokens, dtype, seconds, devices, again in runs
     }
     RUBRIC.expect(answer, cases, but=("mixed", "large", "small"), explain=_explain)
 

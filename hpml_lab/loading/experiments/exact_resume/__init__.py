@@ -72,10 +72,9 @@ def draw(result: Result):
     names = ["1st process", *(f"after kill {number}" for number in range(1, len(places))), "lost", "doubled"]
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()
-    for axes in panels[2:]:
-        axes.set_xlabel("place in the order of the epoch")
-    for axes in panels[::2]:
-        axes.set_ylabel("seen by")
+    for axes in panels:
+        axes.set(xlabel="place in the order of the epoch" * axes.get_subplotspec().is_last_row())
+        axes.set(ylabel="seen by" * axes.get_subplotspec().is_first_col())
     return figure
 
 
@@ -137,10 +136,9 @@ def exact_resume(params: Params) -> Result:
     whole: dict[tuple[str, int], ResumedRun] = {}
     with tempfile.TemporaryDirectory(prefix="hpml-resume-") as folder:
         for workers in params.workers:
-            # torchdata's loader has another order with workers than without; the order of the others is known without them.
-            found, _ = killed_run(
-                Path(folder, "never"), never, workers, [name for name in ways if not workers or name == TORCHDATA]
-            )
+            # torchdata's loader has another order with workers than without; that of the others is known without them.
+            names = [name for name in ways if not workers or name == TORCHDATA]
+            found, _ = killed_run(Path(folder, "never"), never, workers, names)
             whole |= {(way, workers): found[way] if way in found else whole[way, 0] for way in ways}
             found, ended = killed_run(Path(folder), plan, workers, ways)
             runs |= {(way, workers): run for way, run in found.items()}
@@ -162,30 +160,16 @@ def exact_resume(params: Params) -> Result:
         result.key_figure(f"{way}, {most} workers, in the snapshot", found and found.state_bytes, unit="B")
     result.key_figure(f"{HANDED_OUT}, {most} workers: never seen", by_way[HANDED_OUT, most].lost, unit="samples")
     result.key_figure(f"{RESTARTED}: seen more than once", by_way[RESTARTED, most].doubled, unit="samples")
-    result.key_figure("batches done again after a kill", repeated_batches(plan))
     add_claims(result, plan, by_way, runs, params.workers)
     killed = f"{len(codes)} processes, exit codes {sorted(set(codes))}"
     result.check("Three processes of each number of workers were killed", len(codes) == 3 * len(params.workers), killed)
     return result
 
 
-def repeated_batches(plan: KillPlan) -> int:
-    """Batches that were taken after a process's last snapshot, over all kills."""
-    step = repeated = 0
-    for some in plan.kills:
-        step += some
-        repeated += step % plan.every
-        step -= step % plan.every
-    return repeated
-
-
 def add_claims(
-    result: Result,
-    plan: KillPlan,
-    rows: dict[tuple[str, int], ResumedEpoch],
-    runs: dict[tuple[str, int], ResumedRun],
-    workers: Iterable[int],
+    result: Result, plan: KillPlan, rows: dict, runs: dict[tuple[str, int], ResumedRun], workers: Iterable[int]
 ) -> None:
+    """`rows` and `runs` by way and number of workers."""
     right = [row for row in rows.values() if row.way in RIGHT]
     result.claim(
         "With 0, 2 and 4 workers, after three kills, a place counted where the training takes a batch gives each sample once, "

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,35 +76,27 @@ class RandomSamples(Dataset):
 # ---- the ways --------------------------------------------------------------------------------------------------------------
 
 
-class ResumeWay:
-    """A loop's place in the data: `state()` goes into the snapshot, and a new process is made with it."""
+class StepSampler(ResumableSampler):
+    """As train.py: the number of steps is all that is saved."""
 
-    def __init__(self, plan: KillPlan, workers: int) -> None:
-        self.plan, self.workers, self.epoch = plan, workers, 0
+    def __init__(self, size: int, seed: int, batch: int) -> None:
+        super().__init__(size, seed)
+        self.batch, self.step = batch, 0
 
-    def loader(self, kind: type[DataLoader] = DataLoader, **options: Any) -> DataLoader:
-        forks = self.workers and sys.platform == "linux"  # this child has one thread; to import torch anew takes seconds
-        context = multiprocessing.get_context("fork") if forks else None
-        data = RandomSamples(self.plan.size, self.epoch)
-        return kind(data, num_workers=self.workers, multiprocessing_context=context, **options)
+    def __iter__(self) -> Iterator[int]:
+        left = (self.epoch + 1) * (self.size // self.batch) - self.step
+        batches = batches_from(self.step, self.size, self.batch, self.seed)
+        return itertools.chain.from_iterable(itertools.islice(batches, left))
 
+    def took(self, samples: int) -> None:
+        self.step += 1
 
-class BySampler(ResumeWay):
-    """A sampler that knows its place."""
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
 
-    def __init__(self, sampler_class: type[ResumableSampler], plan: KillPlan, workers: int, state: Any) -> None:
-        super().__init__(plan, workers)
-        self.sampler = sampler_class(plan.size, SEED)
-        if state is not None:
-            self.sampler.load_state_dict(state)
-        self.took, self.state = self.sampler.took, self.sampler.state_dict
-
-    def batches(self) -> Iterator[Any]:
-        yield from self.loader(batch_size=self.plan.batch, sampler=self.sampler)
-
-    def next_epoch(self) -> None:
-        self.sampler.next_epoch()
-        self.epoch += 1
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = state["step"]
+        self.epoch = self.step // (self.size // self.batch)
 
 
 class HandedOutSampler(ResumableSampler):
@@ -151,66 +142,46 @@ class RedrawnSampler(ResumableSampler):
         self.generator.set_state(state["generator"])
 
 
-class BySteps(ResumeWay):
-    """As train.py: the number of steps is all that is saved."""
-
-    def __init__(self, plan: KillPlan, workers: int, state: int | None) -> None:
-        super().__init__(plan, workers)
-        self.step = state or 0
-
-    def batches(self) -> Iterator[Any]:
-        left = (self.epoch + 1) * self.plan.batches - self.step
-        order = batches_from(self.step, self.plan.size, self.plan.batch, SEED)
-        yield from self.loader(batch_sampler=list(itertools.islice(order, left)))
-
-    def took(self, samples: int) -> None:
-        self.step += 1
-
-    def next_epoch(self) -> None:
-        self.epoch += 1
-
-    def state(self) -> int:
-        return self.step
+SAMPLERS = {LESSON: ResumableSampler, REDRAWN: RedrawnSampler, RESTARTED: RestartedSampler, HANDED_OUT: HandedOutSampler}
 
 
-class ByTorchdata(ResumeWay):
-    """torchdata's loader, which asks its own samplers for their state. With `shuffle=True, generator=` the workers' seed would
-    come from the order's generator, and without workers a resumed run would draw another order for its next epoch."""
+class SavedLoader:
+    """A loader of one of the ways, which goes on where `state` says; `state()` is what a snapshot holds of it.
 
-    def __init__(self, plan: KillPlan, workers: int, state: Any) -> None:
-        from torchdata.stateful_dataloader import StatefulDataLoader
-        from torchdata.stateful_dataloader.sampler import RandomSampler
+    torchdata's loader counts for itself, and asks its own sampler for its state. With `shuffle=True, generator=` the workers'
+    seed would come from the order's generator, and without workers a resumed run would have another order in its next epoch.
+    """
 
-        super().__init__(plan, workers)
-        sampler = RandomSampler(range(plan.size), generator=torch.Generator().manual_seed(SEED))
-        self.kept = self.loader(StatefulDataLoader, batch_size=plan.batch, sampler=sampler)
+    def __init__(self, name: str, plan: KillPlan, workers: int, state: Any) -> None:
+        self.plan, self.workers = plan, workers
+        if name == TORCHDATA:
+            from torchdata.stateful_dataloader import StatefulDataLoader
+            from torchdata.stateful_dataloader.sampler import RandomSampler
+
+            self.sampler = RandomSampler(range(plan.size), generator=torch.Generator().manual_seed(SEED))
+            kept = self.kept = self._loader(StatefulDataLoader, 0)
+            self.took = self.next_epoch = lambda *_: None
+        else:
+            kept = self.sampler = StepSampler(plan.size, SEED, plan.batch) if name == STEPS else SAMPLERS[name](plan.size, SEED)
+            self.kept, self.took, self.next_epoch = None, kept.took, kept.next_epoch
+        self.state = kept.state_dict
         if state is not None:
-            self.kept.load_state_dict(state)
-        self.state = self.kept.state_dict
+            kept.load_state_dict(state)
 
-    def batches(self) -> Iterator[Any]:
-        yield from self.kept
+    def batches(self) -> Iterator[list[torch.Tensor]]:
+        """What is left of the epoch; a generator, so that the loader is as alive as it is."""
+        yield from self.kept or self._loader(DataLoader, self.sampler.epoch)
 
-    def took(self, samples: int) -> None:
-        """It counts for itself what it has given."""
-
-    def next_epoch(self) -> None:
-        """Its next iterator is the next epoch's."""
-
-
-WAYS = {
-    LESSON: partial(BySampler, ResumableSampler),
-    STEPS: BySteps,
-    TORCHDATA: ByTorchdata,
-    REDRAWN: partial(BySampler, RedrawnSampler),
-    RESTARTED: partial(BySampler, RestartedSampler),
-    HANDED_OUT: partial(BySampler, HandedOutSampler),
-}
+    def _loader(self, kind: type[DataLoader], epoch: int) -> DataLoader:
+        forks = self.workers and sys.platform == "linux"  # this child has one thread; to import torch anew takes seconds
+        context = multiprocessing.get_context("fork") if forks else None
+        options = dict(sampler=self.sampler, num_workers=self.workers, multiprocessing_context=context)
+        return kind(RandomSamples(self.plan.size, epoch), self.plan.batch, **options)
 
 
 def resume_ways() -> list[str]:
     """The ways that this environment has."""
-    return [name for name in WAYS if name != TORCHDATA or importlib.util.find_spec("torchdata")]
+    return [name for name in (*RIGHT, *WRONG) if name != TORCHDATA or importlib.util.find_spec("torchdata")]
 
 
 # ---- a process ---------------------------------------------------------------------------------------------------------------
@@ -235,7 +206,7 @@ def one_process(path: str, plan: KillPlan, workers: int, number: int, names: Col
     random = dict.fromkeys(names, torch.get_rng_state())
     warnings.filterwarnings("ignore", "'set_vital' is deprecated")  # torchdata calls it; this process ends with the function
     with allow_oversubscription():
-        ways = {name: WAYS[name](plan, workers, saved[name][0] if saved else None) for name in names}
+        ways = {name: SavedLoader(name, plan, workers, saved[name][0] if saved else None) for name in names}
         taken = {name: saved[name][1] if saved else [] for name in names}
         batches = {name: way.batches() for name, way in ways.items()}
 

@@ -17,15 +17,8 @@ from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.profilers.energy import CpuEnergy, used_joules
 from hpml_lab.profilers.monitor import Monitor
 from hpml_lab.profilers.nvml import Gpus
-from hpml_lab.tensors.experiments.utilization.training_loops import (
-    BLOCK,
-    CNN,
-    MLP,
-    RECOMPUTED,
-    LoopSize,
-    TrainingLoop,
-    training_loop,
-)
+from hpml_lab.tensors.experiments.utilization.training_loops import BLOCK, CNN, MLP, RECOMPUTED, LoopSize, TrainingLoop
+from hpml_lab.tensors.experiments.utilization.training_loops import training_loop
 from hpml_lab.tensors.lessons.model_flops import attention_flops, fused_attention_backward, share_of_peak, training_flops
 
 # The first two differ by their batch alone.
@@ -123,7 +116,7 @@ def attention_passes() -> dict[str, tuple[int, int]]:
     found = {}
     for name, forward in ways.items():
         first, both = counted_in(forward), counted_in(lambda forward=forward: forward().sum().backward())
-        if first:  # a torch that has no formula for this kernel counts nothing
+        if 0 < first < both:  # a torch that has no formula for this kernel counts nothing
             found[name] = first, both - first
     return found
 
