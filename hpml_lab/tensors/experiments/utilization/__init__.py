@@ -57,7 +57,7 @@ def draw(result: Result):
         values = [getattr(row, field) or 0.0 for row in rows]
         places = [number + 0.27 * (shift - 1) for number in range(len(rows))]
         bars = axes.barh(places, values, 0.25, color=color, hatch=hatch, label=label, edgecolor=style.INK)
-        inside = dict(label_type="center", color="white") if field == "busy" else dict(padding=3)
+        inside = dict(label_type="center", color="white") if field == "busy" and min(values) > 15 else dict(padding=3)
         axes.bar_label(bars, [f"{value:.0f} %" for value in values], fontsize=8, **inside)
     axes.axvline(100, linestyle="--", color=style.INK)
     axes.set_yticks(range(len(rows)), [f"{row.loop},\nbatch {row.batch}" for row in rows])
