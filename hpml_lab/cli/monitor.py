@@ -60,6 +60,7 @@ def monitor(chosen: argparse.Namespace) -> int:
 
 
 def _summary(watched, usage) -> str:
+    from hpml_lab.profilers.energy import used_joules
     from hpml_lab.profilers.nvml import MIB
 
     used = sum(sample.process_cpu or 0.0 for sample in watched.samples)
@@ -69,4 +70,6 @@ def _summary(watched, usage) -> str:
         most = f"the largest process at most {peak:.0f} MiB"
     else:
         most = f"all its processes together at most {max(sample.rss or 0.0 for sample in watched.samples):.0f} MiB when sampled"
-    return f"{watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), {most}."
+    joules = zip(("CPU", "GPUs"), used_joules(watched.samples), strict=True)
+    energy = "".join(f", {found:.0f} J by the machine's {name}" for name, found in joules if found is not None)
+    return f"{watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), {most}{energy}."

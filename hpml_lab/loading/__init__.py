@@ -8,6 +8,7 @@ Experiments, in the order of the notebook:
     pinned_memory     how fast a batch gets to the GPU
     gpu_prefetcher    the next batch copied to the GPU during the current step
     tune_loader       whether any setting of a grid beats the tuner's choice
+    exact_resume      a run that is killed in mid-epoch, and the ways to go on with exactly the samples that are left
 Further figures of their results:
     lengths_in_batches                  of samplers
     prefetch_gain                       of prefetch
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from hpml_lab.loading.experiments.pinned_memory import pinned_memory as pinned_memory
     from hpml_lab.loading.experiments.gpu_prefetcher import gpu_prefetcher as gpu_prefetcher
     from hpml_lab.loading.experiments.tune_loader import tune_loader as tune_loader
+    from hpml_lab.loading.experiments.exact_resume import exact_resume as exact_resume
     from hpml_lab.loading.tools.tuner import tune as tune
     from hpml_lab.loading.tools.deadline import with_deadline as with_deadline
     from hpml_lab.loading.lessons.prefetchers import ThreadPrefetcher as ThreadPrefetcher, DevicePrefetcher as DevicePrefetcher

@@ -20,6 +20,7 @@ import psutil
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.profilers.beside import Notes
+from hpml_lab.profilers.energy import CpuEnergy, moved_joules
 from hpml_lab.profilers.monitor_table import SampleFile, row_of, write_table
 from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 
@@ -38,6 +39,8 @@ class MonitorSample:
     process_cpu   seconds of processor time that the watched process took, all its threads together
     rss, memory   MiB: the watched process's resident memory, and what all processes use
     disk_read, disk_written   bytes of all disks
+    gpus          as NVML gives them, but for their energy: J since the sample before
+    cpu_energy    J of all CPU packages since the sample before
     """
 
     timestamp: str
@@ -50,6 +53,7 @@ class MonitorSample:
     disk_read: int | None
     disk_written: int | None
     gpus: tuple[GpuReading, ...]
+    cpu_energy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class _Counters:
     cores: tuple[tuple[float, float], ...] | None  # seconds idle, seconds in all
     process_cpu: float | None
     disk: tuple[int, int] | None
+    cpu_energy: float | None
 
     def filled(self, before: "_Counters") -> "_Counters":
         """With the earlier reading for one that is not given: the next difference has it all."""
@@ -135,6 +140,8 @@ class Monitor:
             tree = self._tree = self._notes.ask("The processes are not watched", lambda: _ProcessTree(self._process_id))
             self._cpu_seconds, self._rss = (tree.cpu_seconds, lambda: tree.rss) if tree else (lambda: None, lambda: None)
         self._display = self._notes.ask("There is no live table", _live_display) if self._live else None
+        self._cpu_energy = CpuEnergy()
+        self._gpu_energy = {gpu.bus_id: gpu.energy for gpu in self._gpus.read()}
         self._start = self._counters()
         if self._tree is not None:  # what a command took before the monitor looked at it counts as well
             self._start = replace(self._start, process_cpu=0.0)
@@ -200,7 +207,8 @@ class Monitor:
                 memory=self._notes.ask("The memory in use is not read", _memory_used),
                 disk_read=moved[0],
                 disk_written=moved[1],
-                gpus=self._gpus.read(),
+                gpus=tuple(map(self._with_energy_since, self._gpus.read())),
+                cpu_energy=moved_joules(read.cpu_energy, before.cpu_energy),
             )
         )
         self._before = now
@@ -214,7 +222,15 @@ class Monitor:
             ask("The use of the cores is not read", self._core_seconds),
             ask("The processor time is not read", self._cpu_seconds),
             ask("The disks are not read", _disk_bytes),
+            self._cpu_energy.joules(),
         )
+
+    def _with_energy_since(self, gpu: GpuReading) -> GpuReading:
+        """With J since the reading before, in place of J since the driver was loaded."""
+        before = self._gpu_energy.get(gpu.bus_id)
+        if gpu.energy is not None:  # else the next difference has it all
+            self._gpu_energy[gpu.bus_id] = gpu.energy
+        return replace(gpu, energy=moved_joules(gpu.energy, before))
 
     def _core_seconds(self) -> tuple[tuple[float, float], ...]:
         """Seconds idle and in all of each core; raises LookupError where there are not as many as at first."""

@@ -1,4 +1,14 @@
-"""The samples of a monitor as a table, in the columns of `nvidia-smi --format=csv` and some more, written as they are taken."""
+"""The samples of a monitor as a table, in the columns of `nvidia-smi --format=csv` and some more, written as they are taken.
+
+timestamp, pci.bus_id, utilization.gpu [%], utilization.memory [%], memory.used [MiB], power.draw [W]   as of nvidia-smi
+elapsed [s]                      from the start of the block
+utilization.cpu0 [%], …          of each core, since the sample before
+process.cpu [s], process.rss [MiB]        processor time of the watched process since the sample before, and its memory
+system.memory [MiB]              what all processes use
+disk.read [B], disk.written [B]  of all disks, since the sample before
+gpu.energy [J], cpu.energy [J]   what this GPU (NVML) and all CPU packages (RAPL) used since the sample before, for
+                                 whatever program; empty or [N/A] where there is no reading, which is not 0
+"""
 
 import contextlib
 import csv
@@ -16,6 +26,7 @@ if TYPE_CHECKING:
 
 # As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.
 GPU_COLUMNS = ("pci.bus_id", "utilization.gpu [%]", "utilization.memory [%]", "memory.used [MiB]", "power.draw [W]")
+GPU_ENERGY = "gpu.energy [J]"
 NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
 
 
@@ -108,6 +119,8 @@ def row_of(sample: "MonitorSample", gpu: GpuReading | None) -> dict[str, Any]:
         "system.memory [MiB]": _rounded(sample.memory),
         "disk.read [B]": sample.disk_read,
         "disk.written [B]": sample.disk_written,
+        GPU_ENERGY: None if gpu is None or gpu.energy is None else round(gpu.energy, 6),
+        "cpu.energy [J]": None if sample.cpu_energy is None else round(sample.cpu_energy, 6),
     }
 
 
@@ -121,7 +134,7 @@ def _unit(name: str) -> str:
 
 def _cell(name: str, value: Any, has_gpu: bool) -> str:
     if value is None:
-        return NOT_GIVEN if has_gpu and name in GPU_COLUMNS else ""
+        return NOT_GIVEN if has_gpu and name in (*GPU_COLUMNS, GPU_ENERGY) else ""
     return f"{value} {_unit(name)}".rstrip()
 
 

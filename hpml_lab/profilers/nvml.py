@@ -18,6 +18,7 @@ class GpuReading:
     memory_utilization  % of that period in which its memory was read or written
     memory_used         MiB
     power               W
+    energy              J since its driver was loaded, of GPUs from Volta on
     """
 
     bus_id: str
@@ -25,6 +26,7 @@ class GpuReading:
     memory_utilization: int | None
     memory_used: float | None
     power: float | None
+    energy: float | None = None
 
 
 class Gpus:
@@ -100,7 +102,8 @@ class Gpus:
         use, memory_use = self._ask(lambda: self._rates(handle)) or (None, None)
         memory = self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB)
         power = self._ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
-        return GpuReading(bus_id, use, memory_use, memory, power)
+        energy = self._ask(lambda: self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000)  # mJ
+        return GpuReading(bus_id, use, memory_use, memory, power, energy)
 
     def _rates(self, handle: Any) -> tuple[int, int]:
         rates = self._nvml.nvmlDeviceGetUtilizationRates(handle)

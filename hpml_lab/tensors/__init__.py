@@ -7,6 +7,10 @@ Experiments, in the order of the notebook:
     peak_shares_of  its table of training per peak FLOP/s, of any run
     dot_product     one dot product in seven ways under the roofline, and four ways to add up
     Dot, Sum        rows of its tables
+    utilization     a processor that is always busy, and the share of its measured peak that training loops reach: MFU and HFU
+Lessons:
+    linear_flops, convolution_flops, attention_flops    FLOPs of a forward pass
+    training_flops, share_of_peak    FLOPs of a training step, and what it reaches of a peak
 Tools:
     shares_memory   whether two tensors lie in the same storage
     positions       the positions in its storage that a tensor reads
@@ -28,6 +32,14 @@ if TYPE_CHECKING:
         Roofline as Roofline,
     )
     from hpml_lab.tensors.experiments.dot_product import dot_product as dot_product, Dot as Dot, Sum as Sum
+    from hpml_lab.tensors.experiments.utilization import utilization as utilization
+    from hpml_lab.tensors.lessons.model_flops import (
+        linear_flops as linear_flops,
+        convolution_flops as convolution_flops,
+        attention_flops as attention_flops,
+        training_flops as training_flops,
+        share_of_peak as share_of_peak,
+    )
     from hpml_lab.core.timing.roofline import roofline as roofline
     from hpml_lab.tensors.lessons.memory import shares_memory as shares_memory, positions as positions
 else:
