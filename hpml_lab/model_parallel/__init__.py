@@ -1,0 +1,17 @@
+"""Model parallelism: ranks that divide layers, sequences and experts (notebook 23).
+
+Experiments, in the order of the notebook:
+    tensor_parallel   weights cut by columns and rows: what is sent, and what one process would compute
+Tools:
+    Traffic           counts the collectives of your own code, and the bytes that a rank sends by them
+"""
+
+from typing import TYPE_CHECKING
+
+from hpml_lab.core.system.lazy import attach
+
+if TYPE_CHECKING:
+    from hpml_lab.model_parallel.experiments.tensor_parallel import tensor_parallel as tensor_parallel
+    from hpml_lab.model_parallel.tools.traffic import Traffic as Traffic
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,1 @@
+"""The experiments of notebook 23, one module or folder each."""
