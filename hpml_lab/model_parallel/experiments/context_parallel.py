@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from matplotlib.patches import Rectangle
-from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -13,13 +12,12 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.system.launcher import launch
+from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, difference
 from hpml_lab.model_parallel.lessons.ring_attention import RingAttention, chunks_of, part_of_sequence, visible_pairs
 from hpml_lab.model_parallel.tools.traffic import SEND, Traffic
 
 QUICK = dict(ranks=2, batch=2, heads=4, length=256, head_width=32)
 FULL = dict(ranks=4, batch=1, heads=8, length=1024, head_width=64)
-BOUND = 1e-12  # relative, in float64
-NUMBER = 8  # bytes
 LARGEST = 32  # ranks for which the numbers of blocks are checked
 ORDERS = {"in order": False, "zig-zag": True}
 
@@ -57,11 +55,6 @@ class RingOnRank:
     forward: list[int]
     backward: list[int]
     flops: int
-
-
-def difference(found: Tensor, wanted: Tensor) -> float:
-    """‖found − wanted‖ / ‖wanted‖."""
-    return ((found - wanted).norm() / wanted.norm()).item()
 
 
 def ring_on_rank(batch: int, heads: int, length: int, head_width: int) -> dict[str, RingOnRank]:

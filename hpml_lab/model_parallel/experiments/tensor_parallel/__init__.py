@@ -9,6 +9,7 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.system.launcher import launch
+from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER
 from hpml_lab.model_parallel.experiments.tensor_parallel.on_ranks import (
     HAND,
     HAND_SEQUENCE,
@@ -28,8 +29,6 @@ from hpml_lab.model_parallel.tools.traffic import ALL_GATHER, ALL_REDUCE, REDUCE
 
 QUICK = dict(ranks=2, batch=2, length=64, width=128, heads=8, hidden=256, vocabulary=1024)
 FULL = dict(ranks=4, batch=4, length=256, width=512, heads=16, hidden=1408, vocabulary=32_000)
-BOUND = 1e-12  # relative, in float64
-NUMBER = 8  # bytes
 COLORS = {ALL_REDUCE: style.BLUE, ALL_GATHER: style.ORANGE, REDUCE_SCATTER: style.GREEN}
 ONE = "one process"
 

@@ -20,6 +20,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 
 from hpml_lab.core.timing.counting import saved_tensors
+from hpml_lab.model_parallel.experiments.one_process import difference
 from hpml_lab.model_parallel.lessons.column_and_row import (
     CUT,
     SEQUENCE_PARALLEL,
@@ -77,11 +78,6 @@ class LossOnRank:
     loss: float
     gradient: float
     sendings: list[Sending]
-
-
-def difference(found: Tensor, wanted: Tensor) -> float:
-    """‖found − wanted‖ / ‖wanted‖."""
-    return ((found - wanted).norm() / wanted.norm()).item()
 
 
 def blocks_on_rank(batch: int, length: int, width: int, heads: int, hidden: int) -> tuple[dict[str, BlockOnRank], int]:
