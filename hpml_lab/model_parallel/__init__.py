@@ -16,6 +16,6 @@ if TYPE_CHECKING:
     from hpml_lab.model_parallel.experiments.tensor_parallel import tensor_parallel as tensor_parallel
     from hpml_lab.model_parallel.experiments.context_parallel import context_parallel as context_parallel
     from hpml_lab.model_parallel.experiments.expert_parallel import expert_parallel as expert_parallel
-    from hpml_lab.model_parallel.tools.traffic import Traffic as Traffic
+    from hpml_lab.model_parallel.tools.communication import Traffic as Traffic
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

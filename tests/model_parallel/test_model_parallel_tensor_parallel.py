@@ -9,7 +9,7 @@ from torch import distributed as dist
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
 from hpml_lab.model_parallel.exercises.row_parallel_backward import CASES, on_ranks_in_turn, right
-from hpml_lab.model_parallel.experiments.tensor_parallel import BlockWay, KeptOnRank, VocabularyLoss
+from hpml_lab.model_parallel.experiments.tensor_parallel import BlockWay, VocabularyLoss
 from hpml_lab.model_parallel.lessons.column_and_row import (
     PAIRS,
     SEQUENCE_PARALLEL,
@@ -20,7 +20,7 @@ from hpml_lab.model_parallel.lessons.column_and_row import (
     slice_of,
 )
 from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
-from hpml_lab.model_parallel.tools.traffic import Traffic
+from hpml_lab.model_parallel.tools.communication import Traffic
 
 
 def drawn(*shape):
@@ -116,12 +116,12 @@ def test_the_experiment_is_sound(sound, ran):
     sound(result)
     sizes = result.experiment.quick
     by_way = {row.way: row for row in result.rows(BlockWay)}
-    assert len(by_way) == 5
+    assert len(by_way) == 6 and by_way["one process"].sent_kb == 0
     number = sizes["batch"] * sizes["length"] * sizes["width"] * 8
     assert by_way["by hand"].sent_kb * 1e3 == 4 * 2 * (sizes["ranks"] - 1) / sizes["ranks"] * number
     assert by_way["by hand, sequence parallel"].of_mlp == 4
-    whole, by_hand, sequence = result.rows(KeptOnRank)
-    assert whole.weights_kb == sizes["ranks"] * by_hand.weights_kb and sequence.activations_kb < by_hand.activations_kb
+    whole, by_hand, sequence = (row for row in result.rows(BlockWay) if row.kept_kb)
+    assert whole.weights_kb == sizes["ranks"] * by_hand.weights_kb and sequence.kept_kb < by_hand.kept_kb < whole.kept_kb
     assert result.here("gathered scores over vocabulary-parallel loss, bytes") == sizes["vocabulary"] / 6
     assert [row.loss is None for row in result.rows(VocabularyLoss)] == [False, False, True]
 

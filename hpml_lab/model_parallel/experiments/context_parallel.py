@@ -12,9 +12,9 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.system.launcher import launch
-from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, difference
+from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, relative_difference
 from hpml_lab.model_parallel.lessons.ring_attention import RingAttention, chunks_of, part_of_sequence, visible_pairs
-from hpml_lab.model_parallel.tools.traffic import SEND, Traffic
+from hpml_lab.model_parallel.tools.communication import SEND, Traffic
 
 QUICK = dict(ranks=2, batch=2, heads=4, length=256, head_width=32)
 FULL = dict(ranks=4, batch=1, heads=8, length=1024, head_width=64)
@@ -73,9 +73,9 @@ def ring_on_rank(batch: int, heads: int, length: int, head_width: int) -> dict[s
         with Traffic() as back:
             gradients = torch.autograd.grad(output, own, part_of_sequence(gradient, rank, ranks, zigzag))
         found[order] = RingOnRank(
-            output=difference(output, part_of_sequence(whole, rank, ranks, zigzag)),
+            output=relative_difference(output, part_of_sequence(whole, rank, ranks, zigzag)),
             gradients=max(
-                difference(own_one, part_of_sequence(goal, rank, ranks, zigzag))
+                relative_difference(own_one, part_of_sequence(goal, rank, ranks, zigzag))
                 for own_one, goal in zip(gradients, goals, strict=True)
             ),
             forward=[one.sent for one in traffic.sendings if one.kind == SEND],
@@ -90,15 +90,15 @@ def blocks_by_step(rank: int, ranks: int, zigzag: bool) -> list[int]:
     return [len(visible_pairs(rank, (rank - step) % ranks, ranks, zigzag)) for step in range(ranks)]
 
 
-def slowest(ranks: int, zigzag: bool) -> int:
-    """Blocks one after the other, if every step lasts as long as its slowest rank."""
-    return sum(map(max, zip(*(blocks_by_step(rank, ranks, zigzag) for rank in range(ranks)), strict=True)))
+def slowest_by_step(ranks: int, zigzag: bool) -> list[int]:
+    """The blocks of the slowest rank in each step: the step lasts as long as these."""
+    return [max(counts) for counts in zip(*(blocks_by_step(rank, ranks, zigzag) for rank in range(ranks)), strict=True)]
 
 
 def waiting(ranks: int, zigzag: bool) -> float:
     """The share of the ranks' time in which they wait for the slowest, in %."""
     work = sum(sum(blocks_by_step(rank, ranks, zigzag)) for rank in range(ranks))
-    return 100 * (1 - work / (ranks * slowest(ranks, zigzag)))
+    return 100 * (1 - work / (ranks * sum(slowest_by_step(ranks, zigzag))))
 
 
 def draw(result: Result):
@@ -125,10 +125,7 @@ def draw(result: Result):
         axes.set_xticks(range(2 * ranks))
         axes.grid(visible=False)
     maps[0].set_ylabel("chunk of queries, on")
-    longest = {
-        order: [max(counts) for counts in zip(*(blocks_by_step(rank, ranks, zigzag) for rank in range(ranks)), strict=True)]
-        for order, zigzag in ORDERS.items()
-    }
+    longest = {order: slowest_by_step(ranks, zigzag) for order, zigzag in ORDERS.items()}
     grouped_bars(bars, [f"step {step}" for step in range(ranks)], longest, labels="{:g}")
     bars.set(ylabel="blocks of the slowest rank", ylim=(0, 5.2))
     bars.legend(fontsize=8, loc="upper right", ncols=2)
@@ -152,7 +149,7 @@ def context_parallel(params: Params) -> Result:
             gradients=max(report[order].gradients for report in reports),
             forward_kb=sum(reports[0][order].forward) / 1e3,
             backward_kb=sum(reports[0][order].backward) / 1e3,
-            slowest=slowest(ranks, zigzag),
+            slowest=sum(slowest_by_step(ranks, zigzag)),
             waiting=waiting(ranks, zigzag),
         )
         for order, zigzag in ORDERS.items()
@@ -212,7 +209,7 @@ def context_parallel(params: Params) -> Result:
         f"On 2 to {LARGEST} ranks zig-zag order has two blocks on every rank in every step but the first, and no rank waits; "
         "in order the slowest rank has four: 4n − 1 blocks one after the other, not 2n + 1",
         all(
-            (slowest(n, False), slowest(n, True), waiting(n, True)) == (4 * n - 1, 2 * n + 1, 0)
+            (sum(slowest_by_step(n, False)), sum(slowest_by_step(n, True)), waiting(n, True)) == (4 * n - 1, 2 * n + 1, 0)
             and all(blocks_by_step(rank, n, True) == [3] + (n - 1) * [2] for rank in range(n))
             for n in range(2, LARGEST + 1)
         ),

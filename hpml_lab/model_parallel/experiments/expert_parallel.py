@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
 from hpml_lab.core.system.launcher import launch
-from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, difference
+from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, relative_difference
 from hpml_lab.model_parallel.lessons.expert_mixture import ExpertMixture, Routing, balance_loss, capacity_of, experts_of_rank
-from hpml_lab.model_parallel.tools.traffic import ALL_TO_ALL, Sending, Traffic
+from hpml_lab.model_parallel.tools.communication import ALL_TO_ALL, Sending, Traffic
 
 QUICK = dict(ranks=2, experts=8, tokens=256, width=16, hidden=32, steps=150)
 FULL = dict(ranks=4, experts=16, tokens=512, width=32, hidden=64, steps=600)
@@ -91,7 +91,7 @@ def compare_on_rank(experts: int, tokens: int, width: int, hidden: int) -> Exper
     pairs += [(getattr(part, name).grad, getattr(whole, name).grad.chunk(ranks)[rank]) for name in ("up", "down")]
     return ExpertsOnRank(
         is_same=torch.equal(y, results[rank][0]),
-        gradients=max(difference(*pair) for pair in pairs),
+        gradients=max(relative_difference(*pair) for pair in pairs),
         sendings=traffic.sendings,
         is_placed=is_placed(routing, experts, capacity_of(tokens, experts, K, FACTOR)),
     )

@@ -6,6 +6,6 @@ BOUND = 1e-12  # relative
 NUMBER = 8  # bytes
 
 
-def difference(found: Tensor, wanted: Tensor) -> float:
+def relative_difference(found: Tensor, wanted: Tensor) -> float:
     """‖found − wanted‖ / ‖wanted‖."""
     return ((found - wanted).norm() / wanted.norm()).item()

@@ -1,6 +1,5 @@
 """tensor-parallel: a block's weights cut among ranks, by hand and by torch: one process's result, and what is sent for it."""
 
-from collections import Counter
 from dataclasses import dataclass
 
 from matplotlib.patches import Patch
@@ -18,19 +17,17 @@ from hpml_lab.model_parallel.experiments.tensor_parallel.on_ranks import (
     LOSS_TORCH,
     TORCH,
     TORCH_INPUT,
-    TORCH_SEQUENCE,
     WAYS,
     BlockOnRank,
     LossOnRank,
     blocks_on_rank,
     losses_on_rank,
 )
-from hpml_lab.model_parallel.tools.traffic import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Sending
+from hpml_lab.model_parallel.tools.communication import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Sending
 
 QUICK = dict(ranks=2, batch=2, length=64, width=128, heads=8, hidden=256, vocabulary=1024)
 FULL = dict(ranks=4, batch=4, length=256, width=512, heads=16, hidden=1408, vocabulary=32_000)
 COLORS = {ALL_REDUCE: style.BLUE, ALL_GATHER: style.ORANGE, REDUCE_SCATTER: style.GREEN}
-ONE = "one process"
 
 
 @dataclass
@@ -43,16 +40,8 @@ class BlockWay(Row):
     of_mlp: int = column("collectives of the MLP")
     of_attention: int = column("of attention")
     sent_kb: float = column("a rank sends", "kB")
-    formula_kb: float = column("by the formula", "kB")
-
-
-@dataclass
-class KeptOnRank(Row):
-    """What one rank keeps for the backward pass."""
-
-    way: str = column("way")
-    weights_kb: float = column("weights of the layers", "kB")
-    activations_kb: float = column("activations", "kB")
+    weights_kb: float = column("it keeps weights", "kB")
+    kept_kb: float | None = column("activations", "kB")
 
 
 @dataclass
@@ -87,16 +76,16 @@ def draw(result: Result):
     looks = [Patch(color=color, label=kind) for kind, color in COLORS.items()]
     looks.append(Patch(facecolor=style.GREY, hatch="///", edgecolor="white", label="backward"))
     sent.legend(handles=looks, fontsize=8, loc="lower right")
-    rows = result.rows(KeptOnRank)
-    parts = {"weights": [row.weights_kb for row in rows], "activations": [row.activations_kb for row in rows]}
+    rows = [row for row in result.rows(BlockWay) if row.kept_kb is not None]
+    parts = {"weights": [row.weights_kb for row in rows], "activations": [row.kept_kb for row in rows]}
     stacked_bars(kept, [row.way.replace(", ", ",\n") for row in rows], parts)
     kept.set(xlabel="kB", title="Kept on one rank")
     kept.legend(fontsize=8, loc="lower right")
     return figure
 
 
-def block_row(way: str, steps: list[BlockOnRank], formula: int) -> BlockWay:
-    """A way's row: the ranks' largest differences, and what the first of them sends."""
+def block_row(way: str, steps: list[BlockOnRank]) -> BlockWay:
+    """A way's row: the ranks' largest differences, and what the first of them sends and keeps."""
     return BlockWay(
         way=way,
         output=max(step.output for step in steps),
@@ -104,22 +93,14 @@ def block_row(way: str, steps: list[BlockOnRank], formula: int) -> BlockWay:
         of_mlp=steps[0].collectives["mlp"],
         of_attention=steps[0].collectives["attention"],
         sent_kb=sum(sending.sent for sending in (*steps[0].forward, *steps[0].backward)) / 1e3,
-        formula_kb=formula / 1e3,
+        weights_kb=steps[0].weights / 1e3,
+        kept_kb=None if steps[0].kept is None else steps[0].kept / 1e3,
     )
 
 
 def loss_row(way: str, found: list[LossOnRank]) -> VocabularyLoss:
     sent = sum(sending.sent for sending in found[0].sendings)
     return VocabularyLoss(way, max(one.loss for one in found), max(one.gradient for one in found), sent / 1e3)
-
-
-def is_by_the_formula(blocks: dict[str, BlockOnRank], nbytes: int) -> bool:
-    """Whether each layer sends an all-reduce of `nbytes` forward and backward, or as an all-gather and a reduce-scatter."""
-    one, half = [Sending(ALL_REDUCE, nbytes)], [Sending(ALL_GATHER, nbytes // 2), Sending(REDUCE_SCATTER, nbytes // 2)]
-    return all(
-        blocks[way].forward == blocks[way].backward == len(LAYERS) * sendings
-        for way, sendings in ((HAND, one), (HAND_SEQUENCE, half))
-    )
 
 
 @experiment("tensor-parallel", lecture="L2 L3", notebook="23_model_parallel", draw=draw, quick=QUICK, full=FULL)
@@ -136,14 +117,12 @@ def tensor_parallel(params: Params) -> Result:
     gathered_bytes = (ranks - 1) * tokens * params.vocabulary * NUMBER // ranks
     weights = NUMBER * params.width * (4 * params.width + 3 * params.hidden)
 
-    rows = {way: block_row(way, [report[way] for report, _ in reports], 2 * len(LAYERS) * pass_bytes) for way in WAYS}
-    kept = [KeptOnRank(ONE, weights / 1e3, whole_kept / 1e3)]
-    kept += [KeptOnRank(way, blocks[way].weights / 1e3, blocks[way].kept / 1e3) for way in (HAND, HAND_SEQUENCE)]
+    rows = {way: block_row(way, [report[way] for report, _ in reports]) for way in WAYS}
+    alone = BlockWay("one process", 0, 0, 0, 0, 0, weights / 1e3, whole_kept / 1e3)
     scored = [loss_row(way, [found[way] for found in losses]) for way in (LOSS_HAND, LOSS_TORCH)]
     result = Result(
         [
-            Table(f"One step of attention and MLP on {ranks} ranks, in float64", list(rows.values())),
-            Table("What one rank keeps for the backward pass", kept),
+            Table(f"One step of attention and MLP on {ranks} ranks, in float64", [alone, *rows.values()]),
             Table(
                 f"The loss, {params.vocabulary:,} words in {ranks} parts",
                 [*scored, VocabularyLoss("scores gathered, by the formula", None, None, gathered_bytes / 1e3)],
@@ -154,12 +133,12 @@ def tensor_parallel(params: Params) -> Result:
     result.arrays["sendings"] = {
         way: [[[one.kind, one.sent] for one in part] for part in (blocks[way].forward, blocks[way].backward)] for way in WAYS
     }
-    for way in (HAND, TORCH, TORCH_INPUT):
+    for way in (HAND, TORCH):
         result.key_figure(f"collectives of the MLP, {way}", rows[way].of_mlp)
     result.key_figure("sent in a step of a block, by hand", rows[HAND].sent_kb, unit="kB")
     result.key_figure("gathered scores over vocabulary-parallel loss, bytes", gathered_bytes / (3 * word_bytes), unit="times")
-    result.key_figure("activations kept, by hand", blocks[HAND].kept / 1e3, unit="kB")
-    result.key_figure("activations kept, sequence parallel", blocks[HAND_SEQUENCE].kept / 1e3, unit="kB")
+    result.key_figure("activations kept, by hand", rows[HAND].kept_kb, unit="kB")
+    result.key_figure("activations kept, sequence parallel", rows[HAND_SEQUENCE].kept_kb, unit="kB")
 
     far = max(max(row.output, row.gradients) for row in rows.values())
     result.claim(
@@ -168,18 +147,22 @@ def tensor_parallel(params: Params) -> Result:
         far < BOUND,
         f"at most {far:.1g}",
     )
+    sendings = {
+        HAND: len(LAYERS) * [Sending(ALL_REDUCE, pass_bytes)],
+        HAND_SEQUENCE: len(LAYERS) * [Sending(ALL_GATHER, pass_bytes // 2), Sending(REDUCE_SCATTER, pass_bytes // 2)],
+    }
     result.claim(
         "By hand a layer needs two all-reduces of B · N · d numbers, one forward and one backward; with sequence parallelism "
         "two all-gathers and two reduce-scatters, which send as many bytes",
-        all(is_by_the_formula(found, pass_bytes) for found, _ in reports) and rows[HAND].of_mlp == rows[HAND].of_attention == 2,
+        all(found[way].forward == found[way].backward == sent for found, _ in reports for way, sent in sendings.items())
+        and rows[HAND].of_mlp == rows[HAND].of_attention == 2,
         f"{rows[HAND].sent_kb:g} kB for two layers",
     )
     result.measured(
         "parallelize_module sums the gradient of the input for each product that reads it: 3 collectives for the MLP, 4 for "
         "attention; with PrepareModuleInput they are those written by hand",
         (rows[TORCH].of_mlp, rows[TORCH].of_attention) == (3, 4)
-        and (blocks[TORCH_INPUT].forward, blocks[TORCH_INPUT].backward) == (blocks[HAND].forward, blocks[HAND].backward)
-        and Counter(blocks[TORCH_SEQUENCE].forward) == Counter(blocks[HAND_SEQUENCE].forward),
+        and (blocks[TORCH_INPUT].forward, blocks[TORCH_INPUT].backward) == (blocks[HAND].forward, blocks[HAND].backward),
         ", ".join(f"{rows[way].of_mlp} and {rows[way].of_attention}" for way in (TORCH, TORCH_INPUT)),
         depends_on="torch's version",
     )
@@ -187,7 +170,7 @@ def tensor_parallel(params: Params) -> Result:
         "Each rank keeps one n-th of the layers' weights; with sequence parallelism it keeps fewer activations, too",
         all(report[HAND].weights * ranks == weights for report, _ in reports)
         and all(report[HAND_SEQUENCE].kept < report[HAND].kept < whole_kept for report, _ in reports),
-        f"activations {kept[1].activations_kb:,.0f} and {kept[2].activations_kb:,.0f} kB of {kept[0].activations_kb:,.0f}",
+        f"activations {rows[HAND].kept_kb:,.0f} and {rows[HAND_SEQUENCE].kept_kb:,.0f} kB of {alone.kept_kb:,.0f}",
     )
     far = max(max(row.loss, row.gradient) for row in scored)
     result.claim(

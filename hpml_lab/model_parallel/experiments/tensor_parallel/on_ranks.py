@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn import functional as F
 
 from hpml_lab.core.timing.counting import saved_tensors
-from hpml_lab.model_parallel.experiments.one_process import difference
+from hpml_lab.model_parallel.experiments.one_process import relative_difference
 from hpml_lab.model_parallel.lessons.column_and_row import (
     CUT,
     SEQUENCE_PARALLEL,
@@ -30,7 +30,7 @@ from hpml_lab.model_parallel.lessons.column_and_row import (
     slice_of,
 )
 from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
-from hpml_lab.model_parallel.tools.traffic import Sending, Traffic
+from hpml_lab.model_parallel.tools.communication import Sending, Traffic
 
 HAND, HAND_SEQUENCE = "by hand", "by hand, sequence parallel"
 TORCH, TORCH_INPUT, TORCH_SEQUENCE = ("parallelize_module", "… with PrepareModuleInput", "… and SequenceParallel")
@@ -114,8 +114,8 @@ def _step(way: str, whole: NormedBlock, x: Tensor, wanted: Tensor, gradient: Ten
         for parameter in block.norms.parameters():
             dist.all_reduce(parameter.grad)
     return BlockOnRank(
-        output=difference(output, own(wanted)),
-        gradients=max(difference(mine.grad, own(x.grad)), *_gradient_differences(block, whole)),
+        output=relative_difference(output, own(wanted)),
+        gradients=max(relative_difference(mine.grad, own(x.grad)), *_gradient_differences(block, whole)),
         forward=traffic.sendings[:forward],
         backward=traffic.sendings[forward:],
         collectives={name: _counted(getattr(block, name), own(x), own(gradient)) for name in LAYERS},
@@ -153,9 +153,9 @@ def _gradient_differences(block: NormedBlock, whole: NormedBlock) -> list[float]
         gradient, goal = parameter.grad, wanted[name]
         if isinstance(gradient, DTensor):
             gradient = gradient.full_tensor()
-        elif gradient.shape != goal.shape:
+        if gradient.shape != goal.shape:
             goal = goal.chunk(dist.get_world_size(), CUT[name.split(".")[1]])[dist.get_rank()]
-        found.append(difference(gradient, goal))
+        found.append(relative_difference(gradient, goal))
     return found
 
 
@@ -181,7 +181,7 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
     with Traffic() as traffic:
         loss = vocabulary_parallel_loss(own, target)
         loss.sum().backward()
-    found[LOSS_HAND] = LossOnRank(difference(loss, wanted), difference(own.grad, goal), traffic.sendings)
+    found[LOSS_HAND] = LossOnRank(relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings)
 
     mesh = init_device_mesh("cpu", (ranks,))
     cut = DTensor.from_local(mine.flatten(0, 1), mesh, [Shard(1)]).requires_grad_()
@@ -189,5 +189,7 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
         loss = F.cross_entropy(cut, target.flatten(), reduction="sum")
         loss.backward()
     gradient = cut.grad.to_local().view(goal.shape)
-    found[LOSS_TORCH] = LossOnRank(difference(loss.to_local(), wanted.sum()), difference(gradient, goal), traffic.sendings)
+    found[LOSS_TORCH] = LossOnRank(
+        relative_difference(loss.to_local(), wanted.sum()), relative_difference(gradient, goal), traffic.sendings
+    )
     return found
