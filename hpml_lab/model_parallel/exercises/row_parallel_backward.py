@@ -42,7 +42,7 @@ class ReplayedSums:
         if self.is_complete:  # the call of a verdict, made again
             number %= len(self.sums)
         elif number == len(self.sums):
-            raise RankWaits
+            raise RankWaits("The other ranks have not called all_reduce as often.")
         return self.sums[number].clone()
 
 

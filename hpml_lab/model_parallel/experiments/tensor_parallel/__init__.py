@@ -26,7 +26,7 @@ from hpml_lab.model_parallel.experiments.tensor_parallel.on_ranks import (
 from hpml_lab.model_parallel.tools.communication import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Sending
 
 QUICK = dict(ranks=2, batch=2, length=64, width=128, heads=8, hidden=256, vocabulary=1024)
-FULL = dict(ranks=4, batch=4, length=256, width=512, heads=16, hidden=1408, vocabulary=32_000)
+FULL = dict(ranks=4, batch=2, length=256, width=512, heads=16, hidden=1408, vocabulary=8192)
 COLORS = {ALL_REDUCE: style.BLUE, ALL_GATHER: style.ORANGE, REDUCE_SCATTER: style.GREEN}
 
 
