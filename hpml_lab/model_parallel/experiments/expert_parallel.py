@@ -14,7 +14,7 @@ from hpml_lab.model_parallel.experiments.one_process import BOUND, NUMBER, relat
 from hpml_lab.model_parallel.lessons.expert_mixture import ExpertMixture, Routing, balance_loss, capacity_of, experts_of_rank
 from hpml_lab.model_parallel.tools.communication import ALL_TO_ALL, Sending, Traffic
 
-QUICK = dict(ranks=2, experts=8, tokens=256, width=16, hidden=32, steps=150)
+QUICK = dict(ranks=2, experts=8, tokens=256, width=16, hidden=32, steps=100)
 FULL = dict(ranks=4, experts=16, tokens=512, width=32, hidden=64, steps=600)
 K, FACTOR = 2, 1.25  # experts a token, capacity over that of an even load
 COEFFICIENT = 0.05  # of the balance loss
