@@ -1,1 +1,1 @@
-"""To be read."""
+"""To be read: weights cut by columns and rows, a loss cut by words, attention on a ring, experts on ranks."""

@@ -1,0 +1,195 @@
+"""A block on ranks in every way, compared with the same block on one process, and what each way sends and keeps."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn import functional as F
+
+from hpml_lab.core.timing.counting import saved_tensors
+from hpml_lab.model_parallel.experiments.one_process import relative_difference
+from hpml_lab.model_parallel.lessons.column_and_row import (
+    CUT,
+    SEQUENCE_PARALLEL,
+    TENSOR_PARALLEL,
+    GatedMLP,
+    HeadAttention,
+    slice_of,
+)
+from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
+from hpml_lab.model_parallel.tools.communication import Sending, Traffic
+
+HAND, HAND_SEQUENCE = "by hand", "by hand, sequence parallel"
+TORCH, TORCH_INPUT, TORCH_SEQUENCE = ("parallelize_module", "… with PrepareModuleInput", "… and SequenceParallel")
+WAYS = HAND, TORCH, TORCH_INPUT, HAND_SEQUENCE, TORCH_SEQUENCE
+LAYERS = "attention", "mlp"
+LOSS_HAND, LOSS_TORCH = "by hand", "loss_parallel"
+
+
+class NormedBlock(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)), for x of the shape (B, N, d)."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in LAYERS)
+        self.attention, self.mlp = HeadAttention(width, heads), GatedMLP(width, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norms[0](x))
+        return x + self.mlp(self.norms[1](x))
+
+
+@dataclass
+class BlockOnRank:
+    """One step of a block on a rank.
+
+    output, gradients    the largest difference from one process, relative to the tensor
+    forward, backward    what the rank sent
+    collectives          {layer: how many CommDebugMode counts in one step of it alone}
+    weights, kept        bytes of the layers' weights, and of what autograd keeps for the backward pass (None: not known)
+    """
+
+    output: float
+    gradients: float
+    forward: list[Sending]
+    backward: list[Sending]
+    collectives: dict[str, int]
+    weights: int
+    kept: int | None
+
+
+@dataclass
+class LossOnRank:
+    """The loss of scores that are cut by the vocabulary, and its gradient: relative differences; and what the rank sent."""
+
+    loss: float
+    gradient: float
+    sendings: list[Sending]
+
+
+def blocks_on_rank(batch: int, length: int, width: int, heads: int, hidden: int) -> tuple[dict[str, BlockOnRank], int]:
+    """{way: its step on this rank}, and the bytes that autograd keeps on one process."""
+    torch.manual_seed(0)
+    whole = NormedBlock(width, heads, hidden).double()
+    x, gradient = (torch.randn(batch, length, width, dtype=torch.float64) for _ in range(2))
+    x.requires_grad_()
+    with saved_tensors([x, *whole.parameters()]) as saved:
+        wanted = whole(x)
+    kept = sum(saved.values())
+    wanted.backward(gradient)
+    return {way: _step(way, whole, x, wanted.detach(), gradient) for way in WAYS}, kept
+
+
+def _step(way: str, whole: NormedBlock, x: Tensor, wanted: Tensor, gradient: Tensor) -> BlockOnRank:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    is_sequence = way in (HAND_SEQUENCE, TORCH_SEQUENCE)
+
+    def own(tensor: Tensor) -> Tensor:
+        """What this rank has of a tensor (B, N, d) between the layers."""
+        return tensor.detach().chunk(ranks if is_sequence else 1, 1)[rank if is_sequence else 0].clone()
+
+    block = _block(way, whole)
+    block.zero_grad()
+    mine = own(x).requires_grad_()
+    with saved_tensors([mine, *block.parameters()]) as saved, Traffic() as traffic:
+        output = block(mine)
+        forward, kept = len(traffic.sendings), sum(saved.values())
+        output.backward(own(gradient))
+    if (
+        way == HAND_SEQUENCE
+    ):  # a norm has seen this rank's part of the sequence; torch's gradients know it, and add up when read
+        for parameter in block.norms.parameters():
+            dist.all_reduce(parameter.grad)
+    return BlockOnRank(
+        output=relative_difference(output, own(wanted)),
+        gradients=max(relative_difference(mine.grad, own(x.grad)), *_gradient_differences(block, whole)),
+        forward=traffic.sendings[:forward],
+        backward=traffic.sendings[forward:],
+        collectives={name: _counted(getattr(block, name), own(x), own(gradient)) for name in LAYERS},
+        weights=sum(_local(p).nbytes for name in LAYERS for p in getattr(block, name).parameters()),
+        kept=kept if way in (HAND, HAND_SEQUENCE) else None,  # a DTensor does not say which storage it keeps
+    )
+
+
+def _block(way: str, whole: NormedBlock) -> NormedBlock:
+    block = copy.deepcopy(whole)
+    if way in (HAND, HAND_SEQUENCE):
+        for name in LAYERS:
+            setattr(block, name, slice_of(getattr(whole, name), SEQUENCE_PARALLEL if way == HAND_SEQUENCE else TENSOR_PARALLEL))
+        return block
+    between = Shard(1) if way == TORCH_SEQUENCE else Replicate()
+    plan = {
+        f"{layer}.{name}": ColwiseParallel() if CUT[name] == 0 else RowwiseParallel(output_layouts=between)
+        for layer in LAYERS
+        for name, _ in getattr(whole, layer).named_children()
+    }
+    if way != TORCH:
+        plan |= {name: PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)) for name in LAYERS}
+    if way == TORCH_SEQUENCE:
+        plan |= {f"norms.{number}": SequenceParallel(use_local_output=True) for number in range(len(LAYERS))}
+    return parallelize_module(block, init_device_mesh("cpu", (dist.get_world_size(),)), plan)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _gradient_differences(block: NormedBlock, whole: NormedBlock) -> list[float]:
+    wanted, found = {name: p.grad for name, p in whole.named_parameters()}, []
+    for name, parameter in block.named_parameters():
+        gradient, goal = parameter.grad, wanted[name]
+        if isinstance(gradient, DTensor):
+            gradient = gradient.full_tensor()
+        if gradient.shape != goal.shape:
+            goal = goal.chunk(dist.get_world_size(), CUT[name.split(".")[1]])[dist.get_rank()]
+        found.append(relative_difference(gradient, goal))
+    return found
+
+
+def _counted(layer: nn.Module, x: Tensor, gradient: Tensor) -> int:
+    x.requires_grad_()
+    with CommDebugMode() as counter:
+        layer(x).backward(gradient)
+    return counter.get_total_counts()
+
+
+def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOnRank]:
+    """{way: the loss of each token and its gradient, from this rank's part of the scores}."""
+    torch.manual_seed(0)
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    scores = (10 * torch.randn(batch, length, vocabulary, dtype=torch.float64)).requires_grad_()
+    target = torch.randint(vocabulary, (batch, length))
+    wanted = F.cross_entropy(scores.flatten(0, 1), target.flatten(), reduction="none").view(batch, length)
+    wanted.sum().backward()
+    goal, found = scores.grad.chunk(ranks, -1)[rank], {}
+    mine = scores.detach().chunk(ranks, -1)[rank].clone()
+
+    own = mine.clone().requires_grad_()
+    with Traffic() as traffic:
+        loss = vocabulary_parallel_loss(own, target)
+        loss.sum().backward()
+    found[LOSS_HAND] = LossOnRank(relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings)
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    cut = DTensor.from_local(mine.flatten(0, 1), mesh, [Shard(1)]).requires_grad_()
+    with Traffic() as traffic, loss_parallel():
+        loss = F.cross_entropy(cut, target.flatten(), reduction="sum")
+        loss.backward()
+    gradient = cut.grad.to_local().view(goal.shape)
+    found[LOSS_TORCH] = LossOnRank(
+        relative_difference(loss.to_local(), wanted.sum()), relative_difference(gradient, goal), traffic.sendings
+    )
+    return found

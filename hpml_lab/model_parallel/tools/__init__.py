@@ -1,0 +1,1 @@
+"""For your own code: what a rank sends."""
