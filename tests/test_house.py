@@ -44,16 +44,18 @@ TOPICS = (
     "serving",
     "your_script",
     "decoding",
+    "model_parallel",
 )
 WITHOUT_EXPERIMENTS = {"your_script"}  # what it runs is the reader's
 # Which floor a part of the package is on: it may import what is below it, and itself.
 SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "quantization", "serving": "capstone"}
+SECOND_HALVES |= {"model_parallel": "distributed"}
 FLOORS = [
     {"core"},
     {"data", "optim", "profilers"},
     {"landscape", "referee"},
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone", "your_script"},
-    {"storage", "sharding", "pruning", "capstone"},  # by front doors only
+    {"storage", "sharding", "model_parallel", "pruning", "capstone"},  # by front doors only
     {"serving", "your_script"},
     {"report", "references", "course"},
     {"cli"},

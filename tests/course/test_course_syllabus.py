@@ -12,7 +12,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 TEXT = (ROOT / "docs" / "syllabus.md").read_text(encoding="utf-8")
 WEEKS = [line.strip("| ").split(" | ") for line in TEXT.splitlines() if re.match(r"\| \d+ \| \[", line)]
 WEEKS_OF_A_TERM = 14
-BEYOND = ("21_your_script", "22_decoding")  # for labs, and for a course that goes on
+BEYOND = ("21_your_script", "22_decoding", "23_model_parallel")  # for labs, and for a course that goes on
 
 
 def notebooks_of(cell):
