@@ -34,7 +34,7 @@ class PagedDecoder:
 
     @torch.no_grad()
     def __call__(self, parts: Sequence[StepPart]) -> list[int]:
-        net, rows, last = self.net, [end - first for _, first, end in parts], []
+        net, rows = self.net, [end - first for _, first, end in parts]
         tokens = torch.tensor([token for request, first, end in parts for token in request.tokens[first:end]])
         positions = torch.cat([torch.arange(first, end) for _, first, end in parts])
         new = torch.cat([self.places(request.table, first, end) for request, first, end in parts])
@@ -47,7 +47,7 @@ class PagedDecoder:
             y = [self.attend(layer, query, there) for query, there in zip(q.split(rows), read, strict=True)]
             x = x + attention.out(torch.cat(y))
             x = x + block.down(F.gelu(block.up(block.norms[1](x))))
-        last = torch.tensor(rows).cumsum(0) - 1
+        last = torch.tensor(rows).cumsum(0) - 1  # of each part
         self.scores = net.scores(net.norm(x[last]))
         return self.scores.argmax(-1).tolist()
 

@@ -47,8 +47,8 @@ def compared_schedules(schedules: int) -> tuple[Counter[str], float]:
         def __call__(self, parts: Sequence[StepPart]) -> list[int]:
             following = super().__call__(parts)
             for (request, _, end), scores in zip(parts, self.scores, strict=True):
-                alone = self.net(torch.tensor([request.tokens[:end]]), last_only=True)
-                distances.append((scores - alone[0, -1]).abs().max().item())
+                right = self.net(torch.tensor([request.tokens[:end]]), last_only=True)[0, -1]
+                distances.append((scores - right).abs().max().item())
             return following
 
     def alone(prompt: Sequence[int], new: int) -> list[int]:
