@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision.lessons.formats import E2M1, E4M3, E5M2, Format
+from hpml_lab.precision.lessons.formats import E4M3, E5M2, Format
 from hpml_lab.precision.lessons.low_precision import Blocks, mxfp4, nvfp4, saturated
 
 SIZES = (64, 64, 64, 64, 10)  # an image of 8 × 8, three hidden layers, ten classes
@@ -59,7 +59,6 @@ ROUNDINGS = {
     "FP8": LayerRounding(one_scale(E4M3), one_scale(E4M3), one_scale(E5M2)),
     "NVFP4": LayerRounding(in_blocks(nvfp4), in_blocks(nvfp4), as_it_is),
     "MXFP4": LayerRounding(in_blocks(mxfp4), in_blocks(mxfp4), as_it_is),
-    "e2m1, one scale": LayerRounding(one_scale(E2M1), one_scale(E2M1), as_it_is),
 }
 
 
