@@ -49,9 +49,9 @@ CASES = {
     "16 queries, 32 keys of 16 numbers, BLOCK = 16": case(16, 32, 16, 16),
     "20 queries, 40 keys of 32 numbers, BLOCK = 16": case(20, 40, 32, 16),
     "3 queries, 1 key of 16 numbers, BLOCK = 16": case(3, 1, 16, 16),
-    "scores near 110, 5 queries, 37 keys": case(5, 37, 16, 16, shift=110.0),
-    "scores near -110, 5 queries, 37 keys": case(5, 37, 16, 16, shift=-110.0),
-    "8 queries, 50 keys of 16 numbers in float16": case(8, 50, 16, 16, dtype=torch.float16),
+    "scores near 110, 5 queries, 20 keys": case(5, 20, 16, 16, shift=110.0),
+    "scores near -110, 5 queries, 20 keys": case(5, 20, 16, 16, shift=-110.0),
+    "8 queries, 30 keys of 16 numbers in float16": case(8, 30, 16, 16, dtype=torch.float16),
 }
 RUBRIC = Rubric(
     attention_kernel,
@@ -90,4 +90,5 @@ only in cases
 )
 def judge_attention_kernel(answer: Callable[..., None]) -> None:
     """A kernel in Triton: softmax(Q Kᵀ / √d) V by the online softmax, with every number of Q, K and V loaded once a program."""
-    expect_kernel(attention_rows, answer, RUBRIC, CASES, tolerance=1e-4)
+    few = "large", "small", "mixed"  # a launch in the interpreter takes long
+    expect_kernel(attention_rows, answer, RUBRIC, CASES, tolerance=1e-4, but=few)
