@@ -11,7 +11,7 @@ from hpml_lab.data import load
 from hpml_lab.precision.experiments import low_precision_formats as experiment
 from hpml_lab.precision.experiments.low_precision_formats import CastRow, LayerRow, StorageError, cast_row, product_error
 from hpml_lab.precision.lessons.formats import E2M1, E4M3, E5M2
-from hpml_lab.precision.lessons.low_precision import every_code, mxfp4, nearest_power_of_two, nvfp4, power_of_two, saturated
+from hpml_lab.precision.lessons.low_precision import every_code, mxfp4, nearest_power_of_two, nvfp4, saturated, scale_in_e8m0
 from hpml_lab.precision.lessons.rounded_layers import (
     FLOAT32,
     LAYERS,
@@ -53,7 +53,7 @@ def test_a_scale_in_e8m0_is_a_power_of_two():
     x = torch.tensor([1.0, 1.49, 1.5, 3.0, -3.0, 0.0, 2.0**127 * 1.49])
     assert nearest_power_of_two(x).double().tolist() == [1, 1, 2, 4, 4, 2.0**-127, 2.0**127]
     assert nearest_power_of_two(torch.tensor([2.0**127 * 1.5, math.inf, math.nan])).double().isnan().all()
-    assert power_of_two(torch.tensor([-200, -127, 0, 127, 200])).double().log2().tolist() == [-127, -127, 0, 127, 127]
+    assert scale_in_e8m0(torch.tensor([-200, -127, 0, 127, 200])).double().log2().tolist() == [-127, -127, 0, 127, 127]
 
 
 def block(largest, size=32):

@@ -43,7 +43,7 @@ def saturated(x: Tensor, form: Format) -> Tensor:
 # ---- e8m0: powers of two ---------------------------------------------------------------------------------------------------
 
 
-def power_of_two(exponent: Tensor) -> Tensor:
+def scale_in_e8m0(exponent: Tensor) -> Tensor:
     """2^exponent in e8m0: the byte holds exponent + 127. What is beyond ±127 becomes the nearest that there is."""
     return (exponent.clamp(LEAST, MOST) + 127).to(torch.uint8).view(torch.float8_e8m0fnu)
 
@@ -97,7 +97,7 @@ def mxfp4(x: Tensor) -> Blocks:
     blocks = split_in_blocks(x, MX_BLOCK)
     largest = blocks.abs().amax(-1, keepdim=True)
     exponent = torch.frexp(largest).exponent - 1 - 2  # frexp's mantissa is below 1
-    scale = power_of_two(torch.where(largest > 0, exponent, LEAST))
+    scale = scale_in_e8m0(torch.where(largest > 0, exponent, LEAST))
     return Blocks(saturated(blocks / scale.double(), E2M1), scale, torch.ones((), dtype=torch.float64))
 
 

@@ -50,7 +50,12 @@ WRONG = wrong_answers(
         ("output-not-corrected", ("output * lower[:, None] + ", "output + ")),
         ("no-maximum", ("tl.maximum(top, tl.max(scores, 1))", "tl.zeros([BLOCK], tl.float32)")),
         ("wrong-value", ("total = total * lower + tl.sum(weights, 1)", "total = total * lower + tl.max(weights, 1)")),
-        ("half-precision", (WIDE, ""), ("tl.dot(weights, v)", "tl.dot(weights.to(v.dtype), v)")),
+        (
+            "half-precision",
+            (WIDE, ""),
+            ("tl.dot(q, tl.trans(k))", "tl.dot(q, tl.trans(k)).to(q.dtype)"),
+            ("(weights, v)", "(weights, v.to(tl.float32))"),
+        ),
         ("raises", ("tl.trans(k)", "tl.transposed(k)")),
     ],
 )
