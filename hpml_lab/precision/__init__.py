@@ -5,6 +5,7 @@ Experiments, in the order of the notebook:
     amp_training       the fp32 loop and the AMP loop next to each other
     loss_scaling       what underflows in fp16, and the lecture's five recipes
     fp16_vs_bf16       range, rounding, and when an update is lost
+    low_precision_formats  FP8, MXFP4 and NVFP4: rounding, error with outliers, layers that can be rounded
 Tools:
     FP32, BF16, FP16   number formats derived from their bits: range, spacing, rounding
     accumulate         sums of products in which each addition is rounded to a format
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hpml_lab.precision.experiments.amp_training import amp_training as amp_training
     from hpml_lab.precision.experiments.loss_scaling import loss_scaling as loss_scaling
     from hpml_lab.precision.experiments.fp16_vs_bf16 import fp16_vs_bf16 as fp16_vs_bf16
+    from hpml_lab.precision.experiments.low_precision_formats import low_precision_formats as low_precision_formats
     from hpml_lab.precision.lessons.formats import FP32 as FP32, BF16 as BF16, FP16 as FP16
     from hpml_lab.precision.lessons.sums import accumulate as accumulate
     from hpml_lab.precision.tools.autocast import autocast_table as autocast_table

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.timing.clock import Ceiling
+from hpml_lab.tuning.exercises import attention_backward
 from hpml_lab.tuning.experiments import attention_kernels
 from hpml_lab.tuning.experiments.attention_kernels import (
     COMPOSED,
@@ -48,6 +49,16 @@ def test_scores_of_a_thousand_and_fewer_queries_than_keys():
     output, logarithm = one_pass(q, k, v, 2)
     torch.testing.assert_close(output, composed_attention(q, k, v))
     torch.testing.assert_close(logarithm, torch.logsumexp(q @ k.mT / 2, -1, keepdim=True))
+
+
+def test_the_backward_passes_of_blocks_of_keys_add_up_to_autograds():
+    q, k, v, upstream = tensors(2, 9, 4)
+    output, logarithm = one_pass(q, k, v, 5)
+    blocks = zip(k.split(4, -2), v.split(4, -2), strict=True)
+    parts = [attention_backward.right(q, keys, values, output, logarithm, upstream) for keys, values in blocks]
+    dq, dk, dv = zip(*parts, strict=True)
+    _, *truth = step_of(composed_attention, (q, k, v, upstream))()
+    assert largest_difference((sum(dq), torch.cat(dk, -2), torch.cat(dv, -2)), truth) < 1e-13
 
 
 def test_what_is_kept_is_n_times_n_or_n_times_d():

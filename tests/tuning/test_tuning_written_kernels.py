@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.timing.clock import Timing
+from hpml_lab.tuning.exercises.attention_kernel import attention_kernel
 from hpml_lab.tuning.exercises.fused_bias_gelu import bias_gelu_kernel
 from hpml_lab.tuning.exercises.softmax_kernel import softmax_kernel
 from hpml_lab.tuning.tools import written_kernels
-from hpml_lab.tuning.tools.written_kernels import bias_gelu, kernel_speed, row_softmax
+from hpml_lab.tuning.tools.written_kernels import attention_rows, bias_gelu, kernel_speed, row_softmax
 
 triton = pytest.importorskip("triton", reason="Triton has no wheel for this system")
 import triton.language as tl  # noqa: E402
@@ -128,7 +129,16 @@ def test_the_right_answers_compute_what_torch_computes(device):
         torch.testing.assert_close(row_softmax(softmax_kernel, given, gap=2), torch.softmax(given.float(), -1))
 
 
-@pytest.mark.parametrize("kernel", [bias_gelu_kernel, softmax_kernel])
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize(("queries", "keys", "width", "block"), [(5, 70, 16, 16), (40, 33, 64, 32)])
+def test_the_kernel_of_attention_computes_what_torch_computes(device, queries, keys, width, block):
+    q, k, v = (torch.randn(rows, width, device=device) for rows in (queries, keys, keys))
+    for given in ((q, k, v), (20 * q, k, v), (q.half(), k.half(), v.half())):
+        truth = F.scaled_dot_product_attention(*(each[None].double() for each in given))[0].float()
+        torch.testing.assert_close(attention_rows(attention_kernel, *given, block=block), truth, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [bias_gelu_kernel, softmax_kernel, attention_kernel])
 def test_a_gpu_is_given_a_kernel_that_knows_the_language(kernel):
     assert "tl" not in kernel.__globals__, "as in a notebook, which imports no Triton"
     assert triton.jit(own_copy(kernel)).fn.__globals__["tl"] is tl
@@ -136,7 +146,8 @@ def test_a_gpu_is_given_a_kernel_that_knows_the_language(kernel):
 
 def test_without_triton_a_check_says_that_it_cannot_be_made(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    for name, kernel in (("fused-bias-gelu", bias_gelu_kernel), ("softmax-kernel", softmax_kernel)):
+    kernels = {"fused-bias-gelu": bias_gelu_kernel, "softmax-kernel": softmax_kernel, "attention-kernel": attention_kernel}
+    for name, kernel in kernels.items():
         verdict = check(name, kernel)
         assert verdict.state == "not yet" and "cannot be checked here" in verdict.message and "macOS" in verdict.message
 

@@ -15,7 +15,8 @@ def _power_of_two(x: torch.Tensor) -> torch.Tensor:
 class Format:
     """A binary format: one sign bit, `exponent` bits and `fraction` bits; `dtype` is None if torch has no such type.
 
-    e4m3 (torch's float8_e4m3fn) has no infinity and uses those bit patterns for numbers: only the very last is NaN.
+    e4m3 (torch's float8_e4m3fn) has no infinity and uses those bit patterns for numbers: only the very last is NaN. In e2m1,
+    with 4 bits, even that one is a number.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Format:
     fraction: int
     dtype: torch.dtype | None
     has_infinity: bool = True
+    has_nan: bool = True
 
     @property
     def bits(self) -> int:
@@ -49,7 +51,7 @@ class Format:
     def largest(self) -> float:
         if self.has_infinity:  # the exponent field of all ones is infinity and NaN
             return (2 - self.eps) * 2.0**self.bias
-        return (2 - 2 * self.eps) * 2.0 ** (self.bias + 1)
+        return (2 - (2 if self.has_nan else 1) * self.eps) * 2.0 ** (self.bias + 1)
 
     def spacing(self, x: float) -> float:
         """Distance from |x| to the next larger number of the format: 2^⌊log2 |x|⌋ · eps; constant for subnormals."""
@@ -82,6 +84,7 @@ BF16 = Format("bf16", 8, 7, torch.bfloat16)
 FP16 = Format("fp16", 5, 10, torch.float16)
 E5M2 = Format("fp8 e5m2", 5, 2, torch.float8_e5m2)
 E4M3 = Format("fp8 e4m3", 4, 3, torch.float8_e4m3fn, has_infinity=False)
+E2M1 = Format("fp4 e2m1", 2, 1, None, has_infinity=False, has_nan=False)  # torch stores pairs of it, and cannot convert them
 FORMATS = (FP32, TF32, BF16, FP16, E5M2, E4M3)
 
 

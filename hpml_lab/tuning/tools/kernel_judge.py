@@ -1,6 +1,6 @@
 """Judges of kernels in Triton: what a kernel loads and stores comes first, then what it computes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -44,11 +44,17 @@ def result_of(rows: int, columns: int, device: torch.device, gap: int = 0) -> Te
 
 
 def expect_kernel(
-    run: Callable[..., Tensor], kernel: Callable[..., None], rubric: Rubric, cases: Mapping[str, tuple[Any, ...]]
+    run: Callable[..., Tensor],
+    kernel: Callable[..., None],
+    rubric: Rubric,
+    cases: Mapping[str, tuple[Any, ...]],
+    tolerance: float = 2e-5,
+    but: Collection[str] = (),
 ) -> None:
     """Judge a kernel: its memory accesses first, then what it stores.
 
-    run  (kernel, *case) -> the tensor that the kernel has filled
+    run             (kernel, *case) -> the tensor that the kernel has filled
+    tolerance, but  as for a rubric
 
     Raises CannotCheck where there is no Triton.
     """
@@ -72,4 +78,4 @@ def expect_kernel(
                 raise Mistake(
                     "not-stored", f"For {case}, no program stores {where}. Every element of y belongs to some program."
                 )
-        rubric.expect(kernel, cases, tolerance=2e-5)
+        rubric.expect(kernel, cases, tolerance=tolerance, but=but)

@@ -1,4 +1,4 @@
-"""Launches the two kernels that the reader writes, checked in the interpreter or timed on a GPU."""
+"""Launches the kernels that the reader writes, checked in the interpreter or timed on a GPU."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +30,15 @@ def row_softmax(kernel: Kernel, x: Tensor, gap: int = 0) -> Tensor:
     rows, columns = x.shape
     y = result_of(rows, columns, x.device, gap)
     launch(kernel, rows, x, y, x.stride(0), y.stride(0), columns, BLOCK=1 << (columns - 1).bit_length())
+    return y
+
+
+def attention_rows(kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, block: int = 16) -> Tensor:
+    """softmax(q kᵀ / √d) v in float32, for q (n, d), k and v (m, d): one program for each `block` rows of q."""
+    queries, width = q.shape
+    q, k, v = (each.contiguous() for each in (q, k, v))
+    y = result_of(queries, width, q.device)
+    launch(kernel, -(-queries // block), q, k, v, y, queries, len(k), WIDTH=width, BLOCK=block)
     return y
 
 
