@@ -32,7 +32,7 @@ def halved(block: Tensor) -> Tensor:
 
 def fixed_sum(x: Tensor) -> Tensor:
     """The sum over the last dimension, (…, n) to (…): block by block. Zeros behind the end change nothing."""
-    total = torch.zeros_like(x[..., 0])
+    total = 0
     for block in x.split(BLOCK, -1):
         total = total + halved(block)
     return total
@@ -40,7 +40,7 @@ def fixed_sum(x: Tensor) -> Tensor:
 
 def fixed_product(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ for x (…, m, K) and W (…, n, K): (…, m, n), each number a sum over K like `fixed_sum`."""
-    total = torch.zeros_like(x[..., :1] * weight[..., 0])
+    total = 0
     for a, b in zip(x.split(BLOCK, -1), weight.split(BLOCK, -1), strict=True):
         total = total + halved(a[..., :, None, :] * b[..., None, :, :])
     return total
