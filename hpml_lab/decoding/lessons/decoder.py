@@ -67,6 +67,12 @@ class KVCache:
         self.values[layer, :, :, self.used : end] = values
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
+    def keep(self, tokens: int) -> None:
+        """Forget all but the first `tokens` tokens: what is added next takes the place of the others."""
+        if not 0 <= tokens <= self.used:
+            raise LabError(f"{tokens} tokens cannot be kept: the cache has {self.used}.", f"Keep 0 to {self.used} of them.")
+        self.used = tokens
+
 
 class Attention(nn.Module):
     """Causal attention of new tokens to all tokens so far: softmax(Q Kᵀ / √d) V.

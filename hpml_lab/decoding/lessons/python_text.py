@@ -11,17 +11,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize
 
 VOCABULARY = 128  # characters of ASCII
-BATCH_TOKENS = 2048  # of a training step
+BATCH_TOKENS = 1024  # of a training step
 
 
 @functools.cache
 def python_text() -> Tensor:
-    """The whole text as int64 tokens (n,), some 700,000 of them; what is not ASCII is a question mark."""
-    text = "\n".join(topics[name] for name in sorted(topics)).encode("ascii", "replace")
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
+    """The whole text as int64 tokens (n,), some 400,000 of them: one space between words, and ? for what is not ASCII."""
+    words = " ".join(topics[name] for name in sorted(topics)).split()
+    return torch.frombuffer(bytearray(" ".join(words).encode("ascii", "replace")), dtype=torch.uint8).long()
 
 
 def as_text(tokens: Tensor) -> str:
@@ -31,10 +32,13 @@ def as_text(tokens: Tensor) -> str:
 
 @functools.cache
 def trained_decoder(size: DecoderSize, steps: int, seed: int = 0) -> Decoder:
-    """A decoder after `steps` steps of Adam on windows of the text, as long as its longest sequence; kept for this process.
+    """A decoder after `steps` steps of Adam on windows of the text, each as long as the longest sequence of `size`.
 
-    In float32 on the CPU, without gradients. All callers share it: copy.deepcopy(net).double() for another precision.
+    In float32 on the CPU, without gradients. It is kept for this process and shared: copy.deepcopy(net).double() makes another
+    precision of it. Raises LabError for a vocabulary that does not hold all characters.
     """
+    if size.vocabulary < VOCABULARY:
+        raise LabError(f"A vocabulary of {size.vocabulary} tokens is too small for ASCII.", f"Use {VOCABULARY}.")
     text, batch = python_text(), max(1, BATCH_TOKENS // size.length)
     with torch.random.fork_rng(devices=[]):  # what the caller draws next is the same, trained here or kept
         torch.manual_seed(seed)

@@ -1,0 +1,297 @@
+"""batch-invariance: what a row shares its batch with changes its last bits, and in a fixed order of summation it does not."""
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
+from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import timed_bars
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode
+from hpml_lab.decoding.lessons.fixed_order import FixedOrder, fixed_product
+from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
+from hpml_lab.decoding.lessons.speculative import speculate
+
+# The net is the large one of speculative-decoding, so that one kernel trains it once.
+QUICK = dict(layers=4, heads=4, steps=120, new=16, long=96, samples=7)
+FULL = dict(layers=8, heads=8, steps=1500, new=32, long=96, samples=11)
+LENGTH, PROMPT, AT_ONCE, BATCH, MOST = 128, 16, 12, 8, 16  # of a prompt's tokens 12 are read in one pass and 4 one by one
+BATCHES = range(1, MOST + 1)
+INNER, OUTER = 256, 64  # of the product alone
+LIBRARY, ALGORITHMS, PADDED, SINGLE, FIXED = (
+    "library",
+    "deterministic algorithms",
+    "always 16 rows",
+    "each row alone",
+    "fixed order",
+)
+PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
+NEAR = 1e-4
+
+
+@dataclass
+class BatchBits(Row):
+    """Row 0 of a product, or of a decoder's scores, in batches of 1 to 16 rows, compared with row 0 alone."""
+
+    what: str = column("what")
+    precision: str = column("precision")
+    order: str = column("order of summation")
+    changed: int = column("batches of 2 to 16 that change row 0")
+    first: int | None = column("the smallest of them")
+    largest: float = column("largest change", "of the largest number")
+    shares: list[float]
+
+
+@dataclass
+class PartedTexts(Row):
+    """Greedy texts of a batch of 8, compared with those of each prompt alone."""
+
+    precision: str = column("precision")
+    order: str = column("order of summation")
+    tokens: int = column("tokens of each text")
+    parted: int = column("of 8 texts in a batch part from those alone")
+    first: int | None = column("at the earliest with token")
+    lead: float = column("least lead of the best score over the second")
+
+
+@dataclass
+class InvariantStep(Row):
+    """A step of decoding for 8 prompts with a cache, timed in turns with the library's."""
+
+    way: str = column("way")
+    changed: int = column("batches of 2 to 16 that change row 0")
+    step_ms: float = column("a step for 8 prompts", "ms")
+    gain: float | None = column("gain", default=None)
+    interval: str | None = column("interval", default=None)
+    verdict: str | None = column("verdict", default=None)
+
+
+def draw(result: Result):
+    """Left: the share of row 0's numbers that have other bits than in row 0 alone, in batches of 1 to 16; an empty cell is
+    bitwise the same. Right: a step of decoding for 8 prompts in each way. Look at which batch is the first to change the row
+    in each precision, and at what the fixed order shows and costs."""
+    figure = style.new_figure(12, 4.4)
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
+    rows = result.rows(BatchBits)
+    for index, row in enumerate(rows):
+        for batch, share in zip(BATCHES, row.shares, strict=True):
+            color = style.ORANGE if share else "none"
+            left.add_patch(_cell(batch, index, color, 0.25 + 0.75 * share))
+            if share:
+                left.text(batch, index, f"{100 * share:.0f}", fontsize=7, ha="center", va="center", color=style.DARK)
+    names = [f"{row.what}, {row.precision}{', fixed order' * (row.order == FIXED)}" for row in rows]
+    left.set_yticks(range(len(rows)), names)
+    left.set(xlim=(0.5, MOST + 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel="rows of the batch")
+    left.set_title("numbers of row 0 with other bits, %")
+    left.grid(False)
+    steps = result.rows(InvariantStep)
+    timed_bars(right, [row.way for row in steps], [row.step_ms for row in steps], [row.verdict for row in steps], unit="ms")
+    right.set_title(f"a step for {BATCH} prompts")
+    return figure
+
+
+def _cell(batch: int, index: int, color: str, alpha: float):
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((batch - 0.45, index - 0.42), 0.9, 0.84, facecolor=color, edgecolor=style.GREY, linewidth=0.5, alpha=alpha)
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------------
+
+
+def bits_row(what: str, precision: str, order: str, row_0: Callable[[int], Tensor]) -> BatchBits:
+    """Compare row 0 of each batch, `row_0(rows)`, with that of a batch of one."""
+    alone = row_0(1)
+    found = [row_0(rows) for rows in BATCHES]
+    shares = [(each != alone).double().mean().item() for each in found]
+    changed = [rows for rows, share in zip(BATCHES, shares, strict=True) if share]
+    moved = max((each.double() - alone.double()).abs().max().item() for each in found)
+    return BatchBits(
+        what, precision, order, len(changed), min(changed, default=None), moved / alone.double().abs().max().item(), shares
+    )
+
+
+def product_rows(device: torch.device) -> list[BatchBits]:
+    """A product of 1 to 16 rows with a matrix, by the library and in a fixed order, in each precision."""
+    generator, rows = torch.Generator().manual_seed(0), []
+    x, weight = (torch.randn(n, INNER, generator=generator, dtype=torch.float64).to(device) for n in (MOST, OUTER))
+    for order, product in ((LIBRARY, F.linear), (FIXED, fixed_product)):
+        for precision, dtype in PRECISIONS.items():
+            a, w = x.to(dtype), weight.to(dtype)
+            rows.append(bits_row("product", precision, order, lambda n, a=a, w=w, product=product: product(a[:n], w)[0]))
+    return rows
+
+
+@contextlib.contextmanager
+def deterministic_algorithms() -> Iterator[None]:
+    """torch.use_deterministic_algorithms for a block; what has no deterministic form only warns."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@torch.no_grad()
+def scores_behind(net: Decoder, prompts: Tensor, at_once: int) -> Tensor:
+    """The scores (B, n, V) behind each token of prompts (B, n): `at_once` are read in one pass, and the others one by one."""
+    cache = KVCache(net.size, len(prompts), prompts.shape[1], like=net.scores.weight)
+    parts = [prompts[:, :at_once], *prompts[:, at_once:].split(1, 1)]
+    return torch.cat([net(part, cache) for part in parts if part.shape[1]], 1)
+
+
+def score_rows(net: Decoder, prompts: Tensor) -> dict[str, BatchBits]:
+    """{way: the scores of prompt 0}, in batches of 1 to 16 prompts."""
+
+    def row_0(rows: int) -> Tensor:
+        return scores_behind(net, prompts[:rows], AT_ONCE)[0]
+
+    def padded(rows: int) -> Tensor:
+        """The other places hold other prompts."""
+        others = prompts.flip(1)[rows:]
+        return scores_behind(net, torch.cat([prompts[:rows], others]), AT_ONCE)[0]
+
+    found = {LIBRARY: bits_row("decoder", "float32", LIBRARY, row_0)}
+    with deterministic_algorithms():
+        found[ALGORITHMS] = bits_row("decoder", "float32", LIBRARY, row_0)
+    found[PADDED] = bits_row("decoder", "float32", LIBRARY, padded)
+    with FixedOrder():
+        found[FIXED] = bits_row("decoder", "float32", FIXED, row_0)
+    return found
+
+
+def parted_row(net: Decoder, prompts: Tensor, new: int, precision: str, order: str) -> PartedTexts:
+    together = decode(net, prompts, new)
+    alone = torch.cat([decode(net, prompts[i : i + 1], new) for i in range(len(prompts))])
+    differ = (together != alone)[:, prompts.shape[1] :]
+    firsts = [row.nonzero()[0].item() + 1 for row in differ if row.any()]
+    with torch.no_grad():
+        best, second = net(alone)[:, prompts.shape[1] - 1 : -1].float().topk(2).values.unbind(-1)
+    return PartedTexts(precision, order, new, len(firsts), min(firsts, default=None), (best - second).min().item())
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------------
+
+
+def step_works(net: Decoder, prompts: Tensor) -> Mapping[str, Callable[[], object]]:
+    """{way: a step of decoding for 8 prompts behind their cached tokens}."""
+
+    def step(rows: int) -> Callable[[], None]:
+        cache = KVCache(net.size, rows, LENGTH, like=net.scores.weight)
+
+        @torch.no_grad()
+        def work() -> None:
+            cache.keep(PROMPT - 1)
+            net(prompts[:rows, PROMPT - 1 :], cache)
+
+        with torch.no_grad():
+            net(prompts[:rows, : PROMPT - 1], cache)
+        return work
+
+    together, one, most = step(BATCH), step(1), step(MOST)
+
+    def within(mode: Callable[[], contextlib.AbstractContextManager]) -> Callable[[], None]:
+        def work() -> None:
+            with mode():
+                together()
+
+        return work
+
+    return {
+        LIBRARY: together,
+        ALGORITHMS: within(deterministic_algorithms),
+        PADDED: most,
+        SINGLE: lambda: [one() for _ in range(BATCH)],
+        FIXED: within(FixedOrder),
+    }
+
+
+# ---- the experiment -------------------------------------------------------------------------------------------------------
+
+
+@experiment("batch-invariance", lecture="own", notebook="22_decoding", draw=draw, quick=QUICK, full=FULL)
+def batch_invariance(params: Params) -> Result:
+    """The same prompt alone and in a batch: other bits from the library, the same in a fixed order of summation."""
+    device = params.device.torch
+    size = DecoderSize(params.layers, params.heads, params.heads // 2, length=LENGTH)
+    net = copy.deepcopy(trained_decoder(size, params.steps)).to(device)
+    text = python_text()
+    starts = torch.arange(MOST) * (len(text) // (MOST + 1))
+    prompts = text[starts[:, None] + torch.arange(PROMPT)].to(device)
+    products, scores = product_rows(device), score_rows(net, prompts)
+
+    parted = [
+        parted_row(copy.deepcopy(net).to(dtype), prompts[:BATCH], params.long, name, LIBRARY)
+        for name, dtype in PRECISIONS.items()
+    ]
+    library = scores_behind(net, prompts[:1], PROMPT)
+    with FixedOrder():
+        parted.append(parted_row(net, prompts[:BATCH], params.new, "float32", FIXED))
+        fixed, *others = (scores_behind(net, prompts[:1], at_once) for at_once in (PROMPT, 5, 0))
+        same_texts = torch.equal(decode(net, prompts[:1], params.new), speculate(net, net, prompts[:1], params.new, k=4).tokens)
+
+    works = step_works(net, prompts)
+    times = interleaved(dict(works), samples=params.samples, placebo=LIBRARY)
+    gains = {way: speed_up(times, LIBRARY, way) for way in works if way != LIBRARY}
+    changed = {way: row.changed for way, row in scores.items()} | {SINGLE: 0}
+    timed = [
+        InvariantStep(way, changed[way], 1e3 * times[way].seconds, **(gains[way].columns if way in gains else {}))
+        for way in works
+    ]
+
+    shown = [*products[:3], scores[LIBRARY], *products[3:], scores[FIXED]]
+    result = Result(
+        [
+            Table("Row 0 in a batch, compared with row 0 alone", shown),
+            Table("Greedy texts", parted),
+            Table("What it costs", timed),
+        ]
+    )
+    by_precision = {row.precision: row for row in products if row.order == LIBRARY}
+    result.key_figure("batches of 2 to 16 that change row 0, float32 product", by_precision["float32"].changed)
+    result.key_figure("the smallest of them", by_precision["float32"].first)
+    result.key_figure("times as long a step in a fixed order", 1 / gains[FIXED].ratio)
+    add_exact_claims(result, products, scores[FIXED], all(torch.equal(each, fixed) for each in others))
+    result.claim(
+        "Its greedy texts in float32 are the same tokens alone and in a batch of 8, by single passes and speculated with k = 4",
+        same_texts and parted[-1].parted == 0,
+    )
+    moved = ((library - fixed).abs().max() / library.abs().max()).item()
+    result.check(f"In a fixed order the scores are the library's to {NEAR:g}", moved < NEAR, f"{moved:.1g} of the largest")
+    add_measured_claims(result, by_precision["float32"], scores, gains[FIXED])
+    return result
+
+
+def add_exact_claims(result: Result, products: Sequence[BatchBits], scores: BatchBits, cached: bool) -> None:
+    result.claim(
+        "In a fixed order of summation a row of a product has the same bits alone and in each batch of 2 to 16, in float64, "
+        "float32 and bfloat16",
+        not any(row.changed for row in products if row.order == FIXED),
+    )
+    result.claim(
+        "So has every score of a decoder that adds in this order; and token by token with a cache it has those of the whole "
+        "prompt in one pass",
+        scores.changed == 0 and cached,
+    )
+
+
+def add_measured_claims(result: Result, product: BatchBits, scores: Mapping[str, BatchBits], found: SpeedUp) -> None:
+    result.measured(
+        "The library's float32 product gives row 0 other bits in some batch of 2 to 16 rows",
+        product.changed > 0,
+        f"in {product.changed} of 15, by {product.largest:.1g} of the largest number",
+    )
+    result.measured(
+        "use_deterministic_algorithms does not help: the same batches change row 0 as without it, in the same numbers",
+        scores[ALGORITHMS].shares == scores[LIBRARY].shares and scores[LIBRARY].changed > 0,
+        f"{scores[ALGORITHMS].changed} of 15 batches with it, {scores[LIBRARY].changed} without",
+    )
+    result.measured("As lines of Python the fixed order costs time: its step is slower", found.slower, found.slowdown_text)
