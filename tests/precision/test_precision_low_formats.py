@@ -137,9 +137,9 @@ def test_forward_and_backward_multiply_the_rounded_factors(name):
     assert not rounding.inputs(torch.zeros(1, 4, 32)).any(), "zeros stay zeros"
 
 
-def test_e5m2_gradients_keep_a_range_of_2_to_the_30():
-    gradient = torch.tensor([[1.0, 2.0**-30, 2.0**-33]])  # 57344, 3.5 · 2⁻¹⁶ and 0.44 · 2⁻¹⁶ times the scale
-    assert ROUNDINGS["FP8"].gradients(gradient).tolist() == [[1.0, pytest.approx(4 / 3.5 * 2.0**-30), 0.0]]
+def test_e5m2_gradients_keep_a_range_of_2_to_the_31():
+    gradient = torch.tensor([[1.0, 2.0**-31, 2.0**-33]])  # 57344, 1.75 · 2⁻¹⁶ and 0.44 · 2⁻¹⁶ times the scale
+    assert ROUNDINGS["FP8"].gradients(gradient).tolist() == [[1.0, pytest.approx(2 / 1.75 * 2.0**-31), 0.0]]
 
 
 def test_a_seed_trains_as_it_does_alone():
