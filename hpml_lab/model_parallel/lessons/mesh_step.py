@@ -82,7 +82,9 @@ def mesh_step(part: nn.Module, x: Tensor, target: Tensor, mesh: DeviceMesh, micr
     Returns this rank's share of its replica's loss, which is 0 before the last stage.
     """
     if len(x) % micro_batches:
-        raise LabError(f"{len(x)} sequences make no {micro_batches} equal micro-batches.", "Use a divisor of a replica's batch.")
+        raise LabError(
+            f"{len(x)} sequences make no {micro_batches} equal micro-batches.", "Use a divisor of a replica's batch."
+        )
     stage, last, pipeline = mesh.get_local_rank("pipeline"), mesh["pipeline"].size() - 1, mesh.get_group("pipeline")
     shares, kept, loss = micro_batches * mesh["tensor"].size(), [], x.new_zeros(())
     for own, goal in zip(x.chunk(micro_batches), target.chunk(micro_batches), strict=True):

@@ -86,7 +86,7 @@ class Traffic(TorchDispatchMode):
 
 
 def _group_of(func: Any, args: tuple) -> dist.ProcessGroup:
-    """The group of a call: c10d's operators have it in a box, the functional ones have its name, or itself from torch 2.13 on."""
+    """The group of a call: c10d's operators have it in a box, the functional ones its name or, in new torch, itself."""
     names = [argument.name for argument in func._schema.arguments]
     group = args[names.index("process_group" if "process_group" in names else "group_name")]
     if isinstance(group, str):
