@@ -149,11 +149,10 @@ def _alone(whole: nn.Module, x: Tensor, target: Tensor) -> None:
 def _gradient_difference(part: nn.Module, whole: nn.Sequential, mesh: DeviceMesh) -> float:
     slices, number, found = mesh["tensor"].size(), mesh.get_local_rank("tensor"), []
     for (name, parameter), wanted in zip(part.named_parameters(), own_stage(whole, mesh).parameters(), strict=True):
-        if isinstance(parameter.grad, DTensor):
-            found.append(relative_difference(parameter.grad.full_tensor(), wanted.grad))
-        else:
-            goal = wanted.grad.chunk(slices, CUT[name.split(".")[-2]])[number]
-            found.append(relative_difference(parameter.grad, goal))
+        gradient, goal = parameter.grad, wanted.grad.chunk(slices, CUT[name.split(".")[-2]])[number]
+        if isinstance(gradient, DTensor):  # fully sharded: of the slice some rows
+            gradient, goal = gradient.to_local(), goal.chunk(mesh["data"].size())[mesh.get_local_rank("data")]
+        found.append(relative_difference(gradient, goal))
     return max(found)
 
 
