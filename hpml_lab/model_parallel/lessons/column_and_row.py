@@ -16,6 +16,7 @@ Sources: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, 
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -38,29 +39,30 @@ class Adjoint(torch.autograd.Function):
         return ctx.of_gradient(gradient), None, None
 
 
-def identity(x: Tensor) -> Tensor:
+def identity(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     return x.view_as(x)
 
 
-def all_reduced(x: Tensor) -> Tensor:
-    """The sum over the ranks, on each rank."""
+def all_reduced(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """The sum over the ranks of a group (None: all), on each of them."""
     x = x.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=group)
     return x
 
 
-def all_gathered(x: Tensor) -> Tensor:
+def all_gathered(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """(B, N/n, d) of each rank to (B, N, d) on each rank."""
-    whole = x.new_empty(dist.get_world_size() * len(x), *x.shape[1:])
-    dist.all_gather_into_tensor(whole, x.contiguous())
-    return torch.cat(whole.chunk(dist.get_world_size()), 1)
+    ranks = dist.get_world_size(group)
+    whole = x.new_empty(ranks * len(x), *x.shape[1:])
+    dist.all_gather_into_tensor(whole, x.contiguous(), group=group)
+    return torch.cat(whole.chunk(ranks), 1)
 
 
-def reduce_scattered(x: Tensor) -> Tensor:
+def reduce_scattered(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """The sum over the ranks of (B, N, d), of which each rank gets its part (B, N/n, d) of the sequence."""
-    parts = x.chunk(dist.get_world_size(), 1)
+    parts = x.chunk(dist.get_world_size(group), 1)
     own = torch.empty_like(parts[0], memory_format=torch.contiguous_format)
-    dist.reduce_scatter_tensor(own, torch.cat(parts))
+    dist.reduce_scatter_tensor(own, torch.cat(parts), group=group)
     return own
 
 
@@ -107,11 +109,14 @@ class GatedMLP(nn.Module):
 CUT = dict.fromkeys(("query", "key", "value", "gate", "up"), 0) | {"out": 1, "down": 1}  # Linear keeps Aᵀ: 0 cuts A by columns
 
 
-def slice_of(layer: nn.Module, kind: str = TENSOR_PARALLEL) -> nn.Module:
-    """This rank's part of a HeadAttention or GatedMLP. Raises LabError where its heads or hidden units do not divide."""
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+def slice_of(layer: nn.Module, kind: str = TENSOR_PARALLEL, group: dist.ProcessGroup | None = None) -> nn.Module:
+    """This rank's part of a HeadAttention or GatedMLP that the ranks of a group share (None: all ranks).
+
+    Raises LabError where its heads or hidden units do not divide.
+    """
+    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     part = copy.deepcopy(layer)
-    part.f, part.g = PAIRS[kind]
+    part.f, part.g = (tuple(partial(function, group=group) for function in pair) for pair in PAIRS[kind])
     for name, product in part.named_children():
         units = product.weight.shape[CUT[name]] // layer.together
         if units % ranks:

@@ -143,3 +143,18 @@ def share_of_peak(
 ) -> float:
     """Which part of a step a rank computes at its peak."""
     return flops_of_rank(net, mesh, batch) / peak / mesh_seconds(net, mesh, batch, peak, inside, between)
+
+
+# ---- from when on an axis costs more than it computes --------------------------------------------------------------------
+
+
+def ranks_until_bound(width: int, tokens: int, peak: float, link: Interconnect) -> int:
+    """The fewest tensor ranks of which each waits for the sums over activations at least as long as it computes.
+
+    Both times grow with the tokens, computing by d² / T and the bytes by d: without latency T − 1 = 9/2 · d · bandwidth / peak.
+    """
+    net, batch = TransformerShape(layers=1, width=width, tokens=tokens), ReplicaBatch(micro_batches=1, sequences=1)
+    ranks = 2
+    while stage_seconds(net, mesh := RankMesh(1, ranks, 1), batch, peak, link) < 2 * flops_of_rank(net, mesh, batch) / peak:
+        ranks += 1
+    return ranks

@@ -4,22 +4,23 @@
         model(x).sum().backward()
     traffic.counts(), traffic.sent      # {"all-reduce": 4}, 16384
 
-A collective's bytes are those that a ring sends, on each of n ranks:
+A collective's bytes are those that a ring sends, on each of the n ranks of its group:
 
     all-reduce                2 (n − 1)/n · the tensor, as a reduce-scatter and an all-gather
     all-gather                (n − 1) · what the rank gives = (n − 1)/n · what it gets
     reduce-scatter            (n − 1) · what the rank gets
     all-to-all                (n − 1)/n · the tensor: what is for the rank itself is not sent
 
-They are counted where torch hands the work over to gloo or NCCL, also what autograd and DTensor ask for. All ranks have to take
-part in each, and the parts of an all-to-all have to be equal.
+They are counted where torch hands the work over to gloo or NCCL, also what autograd and DTensor ask for. The parts of an
+all-to-all have to be equal. On a mesh each axis has a group of its own: `traffic.sent_in(mesh.get_group("data"))`.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import distributed as dist
+from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -44,10 +45,11 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Sending:
-    """A collective or a message: its kind, and the bytes that this rank sends by it."""
+    """A collective or a message: its kind, the bytes that this rank sends by it, and the name of the group that it is in."""
 
     kind: str
     sent: int
+    group: str = field(default="", compare=False)
 
 
 class Traffic(TorchDispatchMode):
@@ -62,10 +64,11 @@ class Traffic(TorchDispatchMode):
             return NotImplemented  # then DTensor does its work first, and this mode sees the operators that it is made of
         if (found := OPERATORS.get(func.name().partition(".")[0])) is not None:
             kind, argument, is_part = found
-            ranks = dist.get_world_size()
+            group = _group_of(func, args)
+            ranks = group.size()
             whole = sum(tensor.nbytes for tensor in tree_leaves(args[argument])) * (ranks if is_part else 1)
             share = whole * (ranks - 1) // ranks
-            self.sendings.append(Sending(kind, {ALL_REDUCE: 2 * share, SEND: whole}.get(kind, share)))
+            self.sendings.append(Sending(kind, {ALL_REDUCE: 2 * share, SEND: whole}.get(kind, share), group.group_name))
         return func(*args, **(kwargs or {}))
 
     def counts(self) -> dict[str, int]:
@@ -76,3 +79,16 @@ class Traffic(TorchDispatchMode):
     def sent(self) -> int:
         """The bytes of all of them."""
         return sum(sending.sent for sending in self.sendings)
+
+    def sent_in(self, group: dist.ProcessGroup) -> int:
+        """The bytes of those in one group."""
+        return sum(sending.sent for sending in self.sendings if sending.group == group.group_name)
+
+
+def _group_of(func: Any, args: tuple) -> dist.ProcessGroup:
+    """The group of a call: c10d's operators have it in a box, the functional ones its name or, in new torch, itself."""
+    names = [argument.name for argument in func._schema.arguments]
+    group = args[names.index("process_group" if "process_group" in names else "group_name")]
+    if isinstance(group, str):
+        return _resolve_process_group(group)
+    return group if isinstance(group, dist.ProcessGroup) else dist.ProcessGroup.unbox(group)
