@@ -264,5 +264,5 @@ def test_the_slider_shows_the_formula():
     values = figure.values(panel)
     assert values[4][0] == pytest.approx(3.68928 / 1.5) and len(values) == 12
     best = max(range(12), key=lambda number: figure.values(panel, accepted="50 %")[number][0])
-    assert best == 2  # k = 3: 1.875 / 1.3
+    assert best == 1  # k = 2: 1.75 / 1.2
     assert "1 to 12 proposals" in repr(figure)

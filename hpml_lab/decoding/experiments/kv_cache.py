@@ -29,14 +29,9 @@ from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
 
 NOTEBOOK = "22_decoding"
 READER = DecoderSize(layers=2, heads=4, kv_heads=2, head_dim=16, vocabulary=128, length=256)  # trained on text
-QUICK = dict(
-    timed=DecoderSize(layers=4, heads=8, kv_heads=2, head_dim=64, length=512),
-    steps=150,
-    prompt=64,
-    new=96,
-    prefill=128,
-    batches=(1, 4, 16, 64),
-)
+SMALL = DecoderSize(layers=4, heads=8, kv_heads=2, head_dim=64, length=512)
+QUICK = dict(timed=SMALL, gpu=SMALL, steps=150, prompt=64, new=96, prefill=128, batches=(1, 4, 16, 64))
+
 FULL = dict(
     timed=DecoderSize(layers=8, heads=16, kv_heads=4, head_dim=64, length=1024),
     gpu=DecoderSize(layers=16, heads=16, kv_heads=4, head_dim=128, vocabulary=32_000, length=4096),
@@ -199,7 +194,7 @@ def under_the_roof(params: Params, net: Decoder, limits: Ceiling) -> list[RoofSt
     """The prompt at once, and one token of each sequence of ever larger batches."""
     before, number_bytes = params.prefill, net.scores.weight.dtype.itemsize
     shapes = {"prefill": (before, 0, 1)} | {f"decode, batch {batch}": (1, before, batch) for batch in params.batches}
-    gpu = net.scores.weight.device if params.device.type == "cuda" else None
+    gpu = net.scores.weight.device if params.device.is_cuda else None
     times = interleaved({name: step_of(net, *shape) for name, shape in shapes.items()}, gpu=gpu)
     rows = []
     for name, (new, at, batch) in shapes.items():
@@ -261,7 +256,7 @@ def kv_cache(params: Params) -> Result:
     caches = [counted(size, name, params.prompt, READER.length) for name, size in sizes.items()]
     lengths = tuple(READER.length // part - 1 for part in (8, 4, 2, 1))
     grown, times = growing(net, lengths)
-    on_gpu = params.device.type == "cuda"
+    on_gpu = params.device.is_cuda
     dtype = torch.bfloat16 if on_gpu else torch.float32
     limits = ceiling(params.device.torch, dtype)
     with torch.device(params.device.torch):
