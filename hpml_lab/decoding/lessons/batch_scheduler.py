@@ -2,7 +2,6 @@
 
 A request computes the tokens whose keys and values it does not have yet, tokens[stored:]. For a new request that is its prompt
 (prefill), for a running one its last token (decode), after a preemption everything again: one rule for all three.
-
     static batches        a batch is filled when the one before is done; a slot whose request is done stays empty until then
     continuous batching   each step fills what is free
     budget                the most tokens of a step: a long prompt is computed in chunks, and does not hold up the others

@@ -2,7 +2,6 @@
 
 A cache in one piece has to be as long as the answer may become. In blocks of s tokens a request with n tokens holds ⌈n / s⌉ of
 them, wherever they lie: token i is at place i mod s of block table[i div s].
-
 What a block holds depends on its own tokens and on all before them. So requests that begin with the same tokens can share the
 full blocks of this prefix. A written block is found by all tokens up to its last (engines chain hashes of blocks instead).
 Sources: Kwon et al. 2023 (PagedAttention, vLLM); nano-vllm's block_manager.py and its issues 144, 163, 208 and 211.

@@ -27,7 +27,7 @@ from hpml_lab.decoding.experiments.continuous_batching.policies import (
 )
 from hpml_lab.decoding.experiments.continuous_batching.random_schedules import run_schedules
 
-QUICK = dict(schedules=1500, with_decoder=8, lists=200, rates=[4, 8, 16, 24, 32], served=120, here=24, slots=8, samples=5)
+QUICK = dict(schedules=1500, with_decoder=8, lists=200, rates=[4, 8, 16, 24, 32], served=120, here=24, slots=8, samples=9)
 FULL = dict(schedules=10_000, with_decoder=200, lists=2000, rates=[*range(4, 41, 4)], served=600, here=64, slots=16, samples=11)
 SHOWN, SHOWN_SLOTS = (9, 3, 5, 2, 7, 4, 8, 3, 6, 5), 4  # tokens of the ten requests in the timelines
 BOUND, LONGEST = 1e-12, (BASE + PER_TOKEN * BUDGET) / MS
