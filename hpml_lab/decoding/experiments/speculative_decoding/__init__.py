@@ -162,8 +162,10 @@ def speculative_decoding(params: Params) -> Result:
     prompts = [prompt.to(device) for prompt in texts_of(params.texts)]
     generator = torch.Generator(device).manual_seed(0)
 
+    def chosen(probabilities: Tensor) -> int:
+        return int(torch.multinomial(probabilities, 1, generator=generator))
+
     def sampled(prompt: Tensor, k: int) -> Speculation:
-        chosen = lambda p: int(torch.multinomial(p, 1, generator=generator))  # noqa: E731
         return speculate(target, draft, prompt, params.new, k, lambda scores: scores.softmax(-1), chosen)
 
     alone = [decode(exact, prompt, params.new) for prompt in prompts]
@@ -178,9 +180,7 @@ def speculative_decoding(params: Params) -> Result:
     c = passes["draft"].seconds / passes["target"].seconds
     gains = {k: speed_up(times, ALONE, str(k)) for k in params.ks}
     timed = [
-        SpeculationTime(
-            k, speculation_gain(row.accepted / 100, k, c), found.ratio, found.low, found.high, found.interval, found.verdict
-        )
+        SpeculationTime(k, speculation_gain(row.accepted / 100, k, c), low=found.low, high=found.high, **found.columns)
         for (k, found), row in zip(gains.items(), rows, strict=False)
     ]
 
