@@ -20,7 +20,7 @@ from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
 from hpml_lab.decoding.lessons.speculative import speculate
 
 # The net is the large one of speculative-decoding, so that one kernel trains it once.
-QUICK = dict(layers=4, heads=4, steps=120, new=12, long=64, samples=7)
+QUICK = dict(layers=6, heads=4, steps=100, new=12, long=64, samples=7)
 FULL = dict(layers=8, heads=8, steps=1500, new=32, long=96, samples=11)
 LENGTH, PROMPT, AT_ONCE, BATCH, MOST = 128, 16, 12, 8, 16  # of a prompt's tokens 12 are read in one pass and 4 one by one
 BATCHES = range(1, MOST + 1)
