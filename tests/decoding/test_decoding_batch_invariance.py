@@ -34,7 +34,7 @@ from hpml_lab.decoding.lessons.fixed_order import (
     fixed_linear,
     fixed_product,
     fixed_sum,
-    halved,
+    sum_by_halves,
 )
 
 SIZE = DecoderSize(layers=2, heads=4, kv_heads=2, head_dim=5, vocabulary=13, length=40)  # 5 and 20 are no multiples of 16
@@ -80,7 +80,9 @@ def test_a_block_is_added_by_halves_and_blocks_one_after_another():
     for start in (0, 16, 32):
         total += by_halves(numbers[start : start + 16])
     assert fixed_sum(x).item() == total
-    assert halved(x[:16]).item() == by_halves(numbers[:16]) and halved(x[:3]).item() == by_halves([*numbers[:3], *[0.0] * 13])
+    assert sum_by_halves(x[:16]).item() == by_halves(numbers[:16]) and sum_by_halves(x[:3]).item() == by_halves(
+        [*numbers[:3], *[0.0] * 13]
+    )
     assert fixed_sum(x.flip(0)).item() != total, "numbers of such sizes show another order"
 
 

@@ -84,6 +84,8 @@ u < p[token] / q[token]
         that it comes with probability p in all?
     without-chance :: p[token] >= q[token] :: You always reject a token with p < q, so that it never comes. || Whether a token
         is accepted is left to u.
+    without-chance :: p[token] > q[token] :: You always reject a token with p ≤ q, also where p = q and nothing is left to draw
+        from. || Whether a token is accepted is left to u.
     accepted-at-the-limit :: u <= p[token] / q[token] :: u may be 0. A token that p never gives, so that p/q = 0, may not be
         accepted then.
 (p - q).clamp(min=0)

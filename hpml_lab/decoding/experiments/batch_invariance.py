@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,14 +13,14 @@ from hpml_lab.core.experiment import Params, Result, Row, Table, column, experim
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.timing.clock import interleaved
-from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode
 from hpml_lab.decoding.lessons.fixed_order import FixedOrder, fixed_product
 from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
 from hpml_lab.decoding.lessons.speculative import speculate
 
 # The net is the large one of speculative-decoding, so that one kernel trains it once.
-QUICK = dict(layers=4, heads=4, steps=120, new=16, long=96, samples=7)
+QUICK = dict(layers=6, heads=4, steps=100, new=12, long=64, samples=7)
 FULL = dict(layers=8, heads=8, steps=1500, new=32, long=96, samples=11)
 LENGTH, PROMPT, AT_ONCE, BATCH, MOST = 128, 16, 12, 8, 16  # of a prompt's tokens 12 are read in one pass and 4 one by one
 BATCHES = range(1, MOST + 1)
@@ -74,18 +74,18 @@ class InvariantStep(Row):
 
 
 def draw(result: Result):
-    """Left: the share of row 0's numbers that have other bits than in row 0 alone, in batches of 1 to 16; an empty cell is
+    """Left: the share of row 0's numbers whose bits are not those of row 0 alone, in batches of 1 to 16; an empty cell is
     bitwise the same. Right: a step of decoding for 8 prompts in each way. Look at which batch is the first to change the row
     in each precision, and at what the fixed order shows and costs."""
     figure = style.new_figure(12, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     rows = result.rows(BatchBits)
     for index, row in enumerate(rows):
-        for batch, share in zip(BATCHES, row.shares, strict=True):
-            color = style.ORANGE if share else "none"
-            left.add_patch(_cell(batch, index, color, 0.25 + 0.75 * share))
-            if share:
-                left.text(batch, index, f"{100 * share:.0f}", fontsize=7, ha="center", va="center", color=style.DARK)
+        shares = {batch: share for batch, share in zip(BATCHES, row.shares, strict=True) if share}
+        for batches, color in ((BATCHES, "none"), (shares, style.ORANGE)):
+            left.broken_barh([(batch - 0.45, 0.9) for batch in batches], (index - 0.42, 0.84), fc=color, ec=style.GREY, lw=0.5)
+        for batch, share in shares.items():
+            left.text(batch, index, f"{100 * share:.0f}", fontsize=7, ha="center", va="center", color=style.DARK)
     names = [f"{row.what}, {row.precision}{', fixed order' * (row.order == FIXED)}" for row in rows]
     left.set_yticks(range(len(rows)), names)
     left.set(xlim=(0.5, MOST + 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel="rows of the batch")
@@ -97,12 +97,6 @@ def draw(result: Result):
     return figure
 
 
-def _cell(batch: int, index: int, color: str, alpha: float):
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((batch - 0.45, index - 0.42), 0.9, 0.84, facecolor=color, edgecolor=style.GREY, linewidth=0.5, alpha=alpha)
-
-
 # ---- bits -----------------------------------------------------------------------------------------------------------------
 
 
@@ -112,10 +106,8 @@ def bits_row(what: str, precision: str, order: str, row_0: Callable[[int], Tenso
     found = [row_0(rows) for rows in BATCHES]
     shares = [(each != alone).double().mean().item() for each in found]
     changed = [rows for rows, share in zip(BATCHES, shares, strict=True) if share]
-    moved = max((each.double() - alone.double()).abs().max().item() for each in found)
-    return BatchBits(
-        what, precision, order, len(changed), min(changed, default=None), moved / alone.double().abs().max().item(), shares
-    )
+    moved = max((each.double() - alone.double()).abs().max().item() for each in found) / alone.double().abs().max().item()
+    return BatchBits(what, precision, order, len(changed), min(changed, default=None), moved, shares)
 
 
 def product_rows(device: torch.device) -> list[BatchBits]:
@@ -155,9 +147,7 @@ def score_rows(net: Decoder, prompts: Tensor) -> dict[str, BatchBits]:
         return scores_behind(net, prompts[:rows], AT_ONCE)[0]
 
     def padded(rows: int) -> Tensor:
-        """The other places hold other prompts."""
-        others = prompts.flip(1)[rows:]
-        return scores_behind(net, torch.cat([prompts[:rows], others]), AT_ONCE)[0]
+        return scores_behind(net, torch.cat([prompts[:rows], prompts.flip(1)[rows:]]), AT_ONCE)[0]
 
     found = {LIBRARY: bits_row("decoder", "float32", LIBRARY, row_0)}
     with deterministic_algorithms():
@@ -181,7 +171,7 @@ def parted_row(net: Decoder, prompts: Tensor, new: int, precision: str, order: s
 # ---- time -----------------------------------------------------------------------------------------------------------------
 
 
-def step_works(net: Decoder, prompts: Tensor) -> Mapping[str, Callable[[], object]]:
+def step_works(net: Decoder, prompts: Tensor) -> dict[str, Callable[[], object]]:
     """{way: a step of decoding for 8 prompts behind their cached tokens}."""
 
     def step(rows: int) -> Callable[[], None]:
@@ -228,10 +218,8 @@ def batch_invariance(params: Params) -> Result:
     prompts = text[starts[:, None] + torch.arange(PROMPT)].to(device)
     products, scores = product_rows(device), score_rows(net, prompts)
 
-    parted = [
-        parted_row(copy.deepcopy(net).to(dtype), prompts[:BATCH], params.long, name, LIBRARY)
-        for name, dtype in PRECISIONS.items()
-    ]
+    nets = {name: copy.deepcopy(net).to(dtype) for name, dtype in PRECISIONS.items()}
+    parted = [parted_row(each, prompts[:BATCH], params.long, name, LIBRARY) for name, each in nets.items()]
     library = scores_behind(net, prompts[:1], PROMPT)
     with FixedOrder():
         parted.append(parted_row(net, prompts[:BATCH], params.new, "float32", FIXED))
@@ -239,7 +227,7 @@ def batch_invariance(params: Params) -> Result:
         same_texts = torch.equal(decode(net, prompts[:1], params.new), speculate(net, net, prompts[:1], params.new, k=4).tokens)
 
     works = step_works(net, prompts)
-    times = interleaved(dict(works), samples=params.samples, placebo=LIBRARY)
+    times = interleaved(works, samples=params.samples, placebo=LIBRARY)
     gains = {way: speed_up(times, LIBRARY, way) for way in works if way != LIBRARY}
     changed = {way: row.changed for way, row in scores.items()} | {SINGLE: 0}
     timed = [
@@ -247,30 +235,14 @@ def batch_invariance(params: Params) -> Result:
         for way in works
     ]
 
-    shown = [*products[:3], scores[LIBRARY], *products[3:], scores[FIXED]]
-    result = Result(
-        [
-            Table("Row 0 in a batch, compared with row 0 alone", shown),
-            Table("Greedy texts", parted),
-            Table("What it costs", timed),
-        ]
-    )
-    by_precision = {row.precision: row for row in products if row.order == LIBRARY}
-    result.key_figure("batches of 2 to 16 that change row 0, float32 product", by_precision["float32"].changed)
-    result.key_figure("the smallest of them", by_precision["float32"].first)
+    bits = Table("Row 0 in a batch, compared with row 0 alone", [*products[:3], scores[LIBRARY], *products[3:], scores[FIXED]])
+    result = Result([bits, Table("Greedy texts", parted), Table("What it costs", timed)])
+    product = next(row for row in products if row.precision == "float32")
+    result.key_figure("batches of 2 to 16 that change row 0, float32 product", product.changed)
+    result.key_figure("the smallest of them", product.first)
     result.key_figure("times as long a step in a fixed order", 1 / gains[FIXED].ratio)
-    add_exact_claims(result, products, scores[FIXED], all(torch.equal(each, fixed) for each in others))
-    result.claim(
-        "Its greedy texts in float32 are the same tokens alone and in a batch of 8, by single passes and speculated with k = 4",
-        same_texts and parted[-1].parted == 0,
-    )
     moved = ((library - fixed).abs().max() / library.abs().max()).item()
     result.check(f"In a fixed order the scores are the library's to {NEAR:g}", moved < NEAR, f"{moved:.1g} of the largest")
-    add_measured_claims(result, by_precision["float32"], scores, gains[FIXED])
-    return result
-
-
-def add_exact_claims(result: Result, products: Sequence[BatchBits], scores: BatchBits, cached: bool) -> None:
     result.claim(
         "In a fixed order of summation a row of a product has the same bits alone and in each batch of 2 to 16, in float64, "
         "float32 and bfloat16",
@@ -279,11 +251,12 @@ def add_exact_claims(result: Result, products: Sequence[BatchBits], scores: Batc
     result.claim(
         "So has every score of a decoder that adds in this order; and token by token with a cache it has those of the whole "
         "prompt in one pass",
-        scores.changed == 0 and cached,
+        scores[FIXED].changed == 0 and all(torch.equal(each, fixed) for each in others),
     )
-
-
-def add_measured_claims(result: Result, product: BatchBits, scores: Mapping[str, BatchBits], found: SpeedUp) -> None:
+    result.claim(
+        "Its greedy texts in float32 are the same tokens alone and in a batch of 8, by single passes and speculated with k = 4",
+        same_texts and parted[-1].parted == 0,
+    )
     result.measured(
         "The library's float32 product gives row 0 other bits in some batch of 2 to 16 rows",
         product.changed > 0,
@@ -294,4 +267,6 @@ def add_measured_claims(result: Result, product: BatchBits, scores: Mapping[str,
         scores[ALGORITHMS].shares == scores[LIBRARY].shares and scores[LIBRARY].changed > 0,
         f"{scores[ALGORITHMS].changed} of 15 batches with it, {scores[LIBRARY].changed} without",
     )
-    result.measured("As lines of Python the fixed order costs time: its step is slower", found.slower, found.slowdown_text)
+    slow = gains[FIXED]
+    result.measured("As lines of Python the fixed order costs time: its step is slower", slow.slower, slow.slowdown_text)
+    return result

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 BLOCK = 16
 
 
-def halved(block: Tensor) -> Tensor:
+def sum_by_halves(block: Tensor) -> Tensor:
     """The sum of up to 16 numbers (…, 16) in four additions: the first half plus the second, and so on; zeros fill it up."""
     if block.shape[-1] < BLOCK:
         block = F.pad(block, (0, BLOCK - block.shape[-1]))
@@ -34,7 +34,7 @@ def fixed_sum(x: Tensor) -> Tensor:
     """The sum over the last dimension, (…, n) to (…): block by block. Zeros behind the end change nothing."""
     total = 0
     for block in x.split(BLOCK, -1):
-        total = total + halved(block)
+        total = total + sum_by_halves(block)
     return total
 
 
@@ -42,7 +42,7 @@ def fixed_product(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ for x (…, m, K) and W (…, n, K): (…, m, n), each number a sum over K like `fixed_sum`."""
     total = 0
     for a, b in zip(x.split(BLOCK, -1), weight.split(BLOCK, -1), strict=True):
-        total = total + halved(a[..., :, None, :] * b[..., None, :, :])
+        total = total + sum_by_halves(a[..., :, None, :] * b[..., None, :, :])
     return total
 
 

@@ -24,7 +24,7 @@ from hpml_lab.decoding.lessons.decoder import Decoder, KVCache
 Draw = Callable[[Tensor], int]  # of probabilities (V,) the number of one token
 
 
-def only_the_best(scores: Tensor) -> Tensor:
+def best_token_only(scores: Tensor) -> Tensor:
     """Probabilities (…, V) for greedy decoding: 1 for the best score, 0 for all others."""
     return F.one_hot(scores.argmax(-1), scores.shape[-1]).to(scores.dtype)
 
@@ -68,7 +68,7 @@ def speculate(
     prompt: Tensor,
     new: int,
     k: int,
-    distribution: Callable[[Tensor], Tensor] = only_the_best,
+    distribution: Callable[[Tensor], Tensor] = best_token_only,
     draw: Draw = most_probable,
 ) -> Speculation:
     """Decode `new` tokens behind a prompt (1, n) with k proposals a pass; k = 0 is decoding by the target alone.

@@ -25,7 +25,7 @@ from hpml_lab.decoding.lessons.speculation_cost import speculation_gain, tokens_
 from hpml_lab.decoding.lessons.speculative import Speculation, speculate
 
 # The target has `layers` layers of `heads` heads of 16 numbers, the draft one layer. With steps of 1,024 tokens.
-QUICK = dict(layers=4, heads=4, steps=120, draft_heads=2, draft_steps=150, texts=3, new=48, ks=[1, 2, 4, 8], samples=7)
+QUICK = dict(layers=6, heads=4, steps=100, draft_heads=2, draft_steps=150, texts=3, new=48, ks=[1, 2, 4, 8], samples=7)
 FULL = dict(
     layers=8, heads=8, steps=1500, draft_heads=4, draft_steps=1500, texts=8, new=64, ks=[1, 2, 3, 4, 6, 8, 12], samples=11
 )
@@ -101,7 +101,7 @@ def texts_of(number: int) -> list[Tensor]:
     return [text[start : start + PROMPT][None] for start in (len(text) // (number + 1) * (i + 1) for i in range(number))]
 
 
-def row_of(way: str, k: int, found: Sequence[Speculation]) -> SpeculatedTexts:
+def counted_row(way: str, k: int, found: Sequence[Speculation]) -> SpeculatedTexts:
     """What several texts together needed. Of the proposals those count that were looked at: up to the first rejection."""
     pairs = [pair for each in found for pair in zip(each.proposed, each.accepted, strict=True)]
     accepted = sum(taken for _, taken in pairs)
@@ -162,14 +162,16 @@ def speculative_decoding(params: Params) -> Result:
     prompts = [prompt.to(device) for prompt in texts_of(params.texts)]
     generator = torch.Generator(device).manual_seed(0)
 
+    def chosen(probabilities: Tensor) -> int:
+        return int(torch.multinomial(probabilities, 1, generator=generator))
+
     def sampled(prompt: Tensor, k: int) -> Speculation:
-        chosen = lambda p: int(torch.multinomial(p, 1, generator=generator))  # noqa: E731
         return speculate(target, draft, prompt, params.new, k, lambda scores: scores.softmax(-1), chosen)
 
     alone = [decode(exact, prompt, params.new) for prompt in prompts]
     greedy = {k: [speculate(exact, exact_draft, prompt, params.new, k) for prompt in prompts] for k in params.ks}
-    rows = [row_of(GREEDY, k, found) for k, found in greedy.items()]
-    rows += [row_of(SAMPLED, k, [sampled(prompt, k) for prompt in prompts]) for k in params.ks]
+    rows = [counted_row(GREEDY, k, found) for k, found in greedy.items()]
+    rows += [counted_row(SAMPLED, k, [sampled(prompt, k) for prompt in prompts]) for k in params.ks]
 
     works = {ALONE: lambda: decode(target, prompts[0], params.new)}
     works |= {str(k): lambda k=k: speculate(target, draft, prompts[0], params.new, k) for k in params.ks}
@@ -178,9 +180,7 @@ def speculative_decoding(params: Params) -> Result:
     c = passes["draft"].seconds / passes["target"].seconds
     gains = {k: speed_up(times, ALONE, str(k)) for k in params.ks}
     timed = [
-        SpeculationTime(
-            k, speculation_gain(row.accepted / 100, k, c), found.ratio, found.low, found.high, found.interval, found.verdict
-        )
+        SpeculationTime(k, speculation_gain(row.accepted / 100, k, c), low=found.low, high=found.high, **found.columns)
         for (k, found), row in zip(gains.items(), rows, strict=False)
     ]
 
