@@ -72,6 +72,7 @@ BY_DEEPSPEED = {
     )
 }
 NOT_TO_COPY = {
+    ("08_loading", "for batch in DataLoader("): "the loop in outline; test_loading_exact_resume.py runs it, with kills",
     ("10_profiling", "main;train;"): "a line of a file of stacks",
     ("10_profiling", "nsys profile "): "programs of NVIDIA's, on a GPU; test_profiling_nsys.py runs nsys where it is",
     ("10_profiling", "nvidia-smi "): "a program of NVIDIA's driver",

@@ -20,7 +20,7 @@ NOT_PROSE = re.compile(r"```.*?```|\$\$.*?\$\$|^\s*\|.*?$|<[^>]+>", flags=re.DOT
 NOT_ASKED = re.compile(r"```.*?```|`[^`\n]*`|^#+ .*?$|^(?:    |\s*\|).*?$", flags=re.DOTALL | re.MULTILINE)
 QUESTION = re.compile(r"[^.?!]*\?[*_)\"”]*(?=\s|$)")
 TAKES_UP = re.compile(r"^\w+ = \.\.\.|^reading\(", flags=re.MULTILINE)
-ALL_NOTEBOOKS_BYTES = 11_000_000  # 107 experiments, each with its picture
+ALL_NOTEBOOKS_BYTES = 12_500_000  # 118 experiments, each with its picture
 
 
 def words(markdown):

@@ -190,7 +190,7 @@ def test_a_trained_decoder_is_kept_and_leaves_the_random_numbers_alone():
 
 
 def test_the_experiment(sound):
-    result = sound(decoding.kv_cache())
+    sound(result := decoding.kv_cache())
     rows = {row.dtype: row for row in result.tables[0].rows}
     assert list(rows) == ["float64", "float32", "bfloat16"] and rows["float64"].difference < 1e-10 < rows["bfloat16"].difference
     caches = result.tables[1].rows
