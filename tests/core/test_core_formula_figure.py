@@ -8,10 +8,13 @@ import subprocess
 import pytest
 
 from hpml_lab.core.show.formula_figure import amount
+from hpml_lab.decoding import cache_sliders, speculation_sliders
 from hpml_lab.distributed import scaling_sliders, waiting_sliders
+from hpml_lab.model_parallel import mesh_sliders
 from hpml_lab.sharding import zero_sliders
 
 NODE = shutil.which("node")
+EVERY = [zero_sliders, scaling_sliders, waiting_sliders, cache_sliders, speculation_sliders, mesh_sliders]
 ASK = """
 const { ABOUT, values, amount } = await import(process.argv[2]);
 const lists = ABOUT.choices.map(({ values }) => Object.values(values));
@@ -36,7 +39,7 @@ AMOUNTS += [(1.5, "s"), (1234.4, "s"), (61.4, "%"), (0.2, "%"), (100, "%")]
 
 
 @pytest.mark.skipif(NODE is None, reason="no node here; on Debian: apt-get install nodejs")
-@pytest.mark.parametrize("make", [zero_sliders, scaling_sliders, waiting_sliders])
+@pytest.mark.parametrize("make", EVERY)
 def test_every_choice_gives_on_the_page_what_it_gives_in_python(make, tmp_path):
     figure, module = make(), tmp_path / "module.mjs"
     module.write_text(figure.module() + "export { ABOUT };\n", encoding="utf-8")
@@ -52,7 +55,7 @@ def test_every_choice_gives_on_the_page_what_it_gives_in_python(make, tmp_path):
     assert len(every) > 200 and found["words"] == [amount(*given) for given in AMOUNTS]
 
 
-@pytest.mark.parametrize("make", [zero_sliders, scaling_sliders, waiting_sliders])
+@pytest.mark.parametrize("make", EVERY)
 def test_a_saved_notebook_keeps_a_picture_its_text_and_by_what_name_a_page_moves_it(make):
     figure = make()
     data, metadata = figure._repr_mimebundle_()
