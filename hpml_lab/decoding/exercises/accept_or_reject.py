@@ -106,7 +106,7 @@ residual.cumsum(0) <= v
 whole answer
     without-the-token :: drawn_without_the_token :: After a rejection you draw from p without the rejected token. || Other
         tokens were proposed too often or too rarely, too: what does p have that q has not?
-    u-again :: uniform_again :: Behind a rejection it is known that u was not below p/q: it is no longer uniform from 0 to 1.
+    u-again :: uniform_again :: After a rejection it is known that u was not below p/q: it is no longer uniform from 0 to 1.
     the-best-of-the-rest :: most_likely_of_the_rest :: After a rejection you take the most likely token. || One is drawn, by v.
 """,
 )
@@ -128,12 +128,13 @@ def _explain(answer: Callable[..., Any], judged: list[Judged]) -> None:
             hint = f"For {case} you return token {got}, which the large net never gives: p is 0 there."
             raise Mistake("impossible-token", hint)
         if (got == token) != (wanted == token):
-            did, should = ("accept", "rejected") if got == token else ("do not return", "accepted")
+            did, should = ("return", "rejected") if got == token else ("do not return", "accepted")
             raise Mistake("wrong-decision", f"For {case} you {did} the proposed token {token}, which is to be {should}.")
     p, q, *_ = _case(*FIVE, 0, 0.0, 0.0)
     found = torch.zeros_like(p)
     for token, u, v in itertools.product(range(len(p)), *GRID):
-        found[int(answer(p.clone(), q.clone(), token, u, v))] += q[token] / 96
+        if 0 <= (got := int(answer(p.clone(), q.clone(), token, u, v))) < len(p):
+            found[got] += q[token] / 96
     if not same(found, p):
         of = f"p = {shown(p)} and q = {shown(q)}"
         hint = f"Over all u and v your tokens have another distribution than p: with {of} it is {shown(found)}."
