@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from hpml_lab.core.show.formula_figure import amount
+from hpml_lab.core.show.formula_figure import Bars, Choice, FormulaFigure, amount
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.decoding import cache_sliders, speculation_sliders
 from hpml_lab.distributed import scaling_sliders, waiting_sliders
 from hpml_lab.model_parallel import mesh_sliders
@@ -61,3 +62,14 @@ def test_a_saved_notebook_keeps_a_picture_its_text_and_by_what_name_a_page_moves
     data, metadata = figure._repr_mimebundle_()
     assert "image/png" in data and data["text/plain"].endswith(figure.alt)
     assert metadata["image/png"] == {"alt": figure.alt, "formula": f"{make.__module__.split('.')[1]}.{make.__name__}"}
+
+
+def test_what_a_page_would_read_in_another_way_is_refused():
+    def cost(index: int, new: float) -> float:
+        return new
+
+    panel = Bars(("all",), cost, "cost", "s", ends=(0, 1))
+    with pytest.raises(LabError, match="new: a name in Python, and a word of JavaScript's own"):
+        FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("new", {"1": 1.0}, "1")], [panel])
+    with pytest.raises(LabError, match="A page would offer share in another order"):
+        FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("share", {"0.5": 0.5, "1": 1.0}, "1")], [panel])

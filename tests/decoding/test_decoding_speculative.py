@@ -242,7 +242,7 @@ def test_the_experiment_is_sound(sound, ran):
 
 
 def test_the_slider_shows_the_formula():
-    figure = speculation_sliders("80 %", "0.1")
+    figure = speculation_sliders("80 %", "0.10")
     [panel] = figure.panels
     values = figure.values(panel)
     assert values[4][0] == pytest.approx(3.68928 / 1.5) and len(values) == 12

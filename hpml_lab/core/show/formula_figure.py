@@ -90,6 +90,9 @@ class FormulaFigure(anywidget.AnyWidget):
         for choice in choices:
             if choice.start not in choice.values:
                 raise LabError(f"{choice.start!r} is not offered for {choice.name}.", f"Use one of {', '.join(choice.values)}.")
+            whole = [word for word in choice.values if word.isdecimal()]  # a page's object has these first, in their order
+            if list(choice.values)[: len(whole)] != sorted(whole, key=int):
+                raise LabError(f"A page would offer {choice.name} in another order.", 'Write "1.0" or "1 rank", not "1".')
         self.name, self.choices, self.panels = name, choices, panels
         super().__init__(_esm=self.module(), alt=alt)
 

@@ -18,6 +18,22 @@ from hpml_lab.core.system.errors import LabError
 
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.Mod: "%", ast.FloorDiv: "//"}
 OPERATORS |= {ast.BitXor: "^", ast.RShift: ">>", ast.BitAnd: "&"}
+_RESERVED = {
+    "case",
+    "catch",
+    "const",
+    "default",
+    "delete",
+    "do",
+    "enum",
+    "export",
+    "extends",
+    "function",
+    "new",
+    "super",
+    "switch",
+}
+_RESERVED |= {"this", "throw", "typeof", "var", "void"}  # words of JavaScript that are names in Python
 _COMPARISONS = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==="}
 _FUNCTIONS = {"sqrt": "Math.sqrt", "largest": "Math.max", "abs": "Math.abs", "min": "Math.min", "max": "Math.max"}
 _FUNCTIONS |= {
@@ -62,6 +78,8 @@ class Translation(ast.NodeVisitor):
         names = [argument.arg for argument in tree.args.args]
         stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self.local = stored | set(names)
+        if words := sorted(self.local & _RESERVED):
+            raise LabError(f"{', '.join(words)}: a name in Python, and a word of JavaScript's own.", "Call it something else.")
         self.pairs = stored | set(names[:3]) if layer else set()
         first = [f"[{name}0, {name}1]" if layer else name for name in names[:3]]
         head = ", ".join(first + names[3:4]) + f", {{{', '.join(names[4:])}}}" if options else ", ".join(names)

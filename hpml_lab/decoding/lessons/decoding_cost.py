@@ -48,29 +48,29 @@ def cache_bytes(size: DecoderSize, tokens: int, number_bytes: int, batch: int = 
     return 2 * size.layers * size.kv_heads * size.head_dim * tokens * number_bytes * batch
 
 
-def step_flops(size: DecoderSize, new: int, before: int, batch: int = 1) -> int:
-    """FLOPs of one step with `new` tokens of each sequence behind `before` cached ones.
+def step_flops(size: DecoderSize, tokens: int, before: int, batch: int = 1) -> int:
+    """FLOPs of one step with `tokens` new tokens of each sequence behind `before` cached ones.
 
-    Attention computes all new × (before + new) scores and masks the later half: 2·2·H·d for each.
+    Attention computes all tokens × (before + tokens) scores and masks the later half: 2·2·H·d for each.
     """
     width = size.heads * size.head_dim
-    products = 2 * new * block_weights(size) + 2 * width * size.vocabulary
-    attention = 4 * size.layers * width * new * (before + new)
+    products = 2 * tokens * block_weights(size) + 2 * width * size.vocabulary
+    attention = 4 * size.layers * width * tokens * (before + tokens)
     return batch * (products + attention)
 
 
-def step_bytes(size: DecoderSize, new: int, before: int, number_bytes: int, batch: int = 1) -> int:
+def step_bytes(size: DecoderSize, tokens: int, before: int, number_bytes: int, batch: int = 1) -> int:
     """Bytes that one step has to move: each weight of a product once, and the cache, read as far as it reaches.
 
     What stands between layers stays in a processor's own memory where products and norms are fused, and is left out.
     """
     weights = block_weights(size) + size.heads * size.head_dim * size.vocabulary
-    return number_bytes * weights + cache_bytes(size, before + new, number_bytes, batch)
+    return number_bytes * weights + cache_bytes(size, before + tokens, number_bytes, batch)
 
 
-def step_intensity(size: DecoderSize, new: int, before: int, number_bytes: int, batch: int = 1) -> float:
+def step_intensity(size: DecoderSize, tokens: int, before: int, number_bytes: int, batch: int = 1) -> float:
     """FLOP/byte of one step."""
-    return step_flops(size, new, before, batch) / step_bytes(size, new, before, number_bytes, batch)
+    return step_flops(size, tokens, before, batch) / step_bytes(size, tokens, before, number_bytes, batch)
 
 
 def batch_at_ridge(size: DecoderSize, before: int, number_bytes: int, ridge: float) -> int | None:

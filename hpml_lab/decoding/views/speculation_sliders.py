@@ -4,7 +4,7 @@ from hpml_lab.core.show.formula_figure import Bars, Choice, FormulaFigure
 from hpml_lab.decoding.lessons.speculation_cost import speculation_gain
 
 SHARES = {f"{percent} %": percent / 100 for percent in (10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 95, 98)}
-COSTS = {f"{c:g}": c for c in (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1)}
+COSTS = {f"{c:.2f}": c for c in (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1)}
 KS = tuple(range(1, 13))
 ALT = "How many times as fast as by the large net alone text is decoded, for 1 to 12 proposals a pass."
 
@@ -14,7 +14,7 @@ def gain_with(number: int, accepted: float, cost: float) -> float:
     return speculation_gain(accepted, number + 1, cost)
 
 
-def speculation_sliders(accepted: str = "80 %", cost: str = "0.1") -> FormulaFigure:
+def speculation_sliders(accepted: str = "80 %", cost: str = "0.10") -> FormulaFigure:
     """A bar for each k: times as fast as the large net alone; the dashed line is no gain."""
     choices = [Choice("accepted", SHARES, accepted), Choice("a pass of the draft, in passes of the large net", COSTS, cost)]
     names = [f"k = {k}" for k in KS]
