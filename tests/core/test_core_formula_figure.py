@@ -53,7 +53,7 @@ def test_every_choice_gives_on_the_page_what_it_gives_in_python(make, tmp_path):
     every = list(itertools.product(*(choice.values for choice in figure.choices)))
     chosen = [dict(zip(names, words, strict=True)) for words in every]
     assert found["values"] == [[figure.values(panel, **given) for panel in figure.panels] for given in chosen]
-    assert len(every) > 200 and found["words"] == [amount(*given) for given in AMOUNTS]
+    assert len(every) > 100 and found["words"] == [amount(*given) for given in AMOUNTS]
 
 
 @pytest.mark.parametrize("make", EVERY)

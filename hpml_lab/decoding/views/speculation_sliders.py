@@ -9,7 +9,7 @@ ALT = "How many times as fast as by the large net alone text is decoded, for 1 t
 
 
 def gain_with(number: int, accepted: float, cost: float) -> float:
-    """The gain with as many proposals as the bar stands for; 1 + a + … + aᵏ without a power, which a browser rounds otherwise."""
+    """The gain with as many proposals as the bar stands for; 1 + a + … + aᵏ without powers, which browsers round otherwise."""
     tokens = 1.0
     for _ in range(number + 1):
         tokens = 1 + accepted * tokens
