@@ -4,7 +4,7 @@ Experiments, in the order of the notebook:
     kv_cache              decoding with and without a cache: the same tokens, its bytes, and both phases under the roofline
     continuous_batching   many requests in shared blocks, scheduled step by step
     speculative_decoding  a small net proposes, the large one checks: its own tokens in fewer passes
-    batch_invariance      one row alone and in a batch: not the same bits, unless the order of the sums is fixed
+    batch_invariance      one row alone and in a batch: not bitwise identical, unless the order of the sums is fixed
 For the notebook:
     DecoderSize, Decoder  a small decoder-only transformer
     decode                greedy decoding with a cache

@@ -140,8 +140,10 @@ class Monitor:
             tree = self._tree = self._notes.ask("The processes are not watched", lambda: _ProcessTree(self._process_id))
             self._cpu_seconds, self._rss = (tree.cpu_seconds, lambda: tree.rss) if tree else (lambda: None, lambda: None)
         self._display = self._notes.ask("There is no live table", _live_display) if self._live else None
-        self._cpu_energy = CpuEnergy()
-        self._gpu_energy = {gpu.bus_id: gpu.energy for gpu in self._gpus.read()}
+        energy = self._notes.ask("The CPU's energy is not read", CpuEnergy)
+        self._cpu_joules = energy.joules if energy else lambda: None
+        gpus = self._notes.ask("The GPUs are not read", self._gpus.read) or ()
+        self._gpu_energy = {gpu.bus_id: gpu.energy for gpu in gpus}
         self._start = self._counters()
         if self._tree is not None:  # what a command took before the monitor looked at it counts as well
             self._start = replace(self._start, process_cpu=0.0)
@@ -222,7 +224,7 @@ class Monitor:
             ask("The use of the cores is not read", self._core_seconds),
             ask("The processor time is not read", self._cpu_seconds),
             ask("The disks are not read", _disk_bytes),
-            self._cpu_energy.joules(),
+            ask("The CPU's energy is not read", self._cpu_joules),
         )
 
     def _with_energy_since(self, gpu: GpuReading) -> GpuReading:

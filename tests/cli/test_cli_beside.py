@@ -32,6 +32,7 @@ TOOLS = {
 STEPS = {
     "monitor": [
         (monitor, "Gpus"),
+        (monitor, "CpuEnergy"),
         (monitor, "SampleFile"),
         (monitor.SampleFile, "add"),
         (monitor.SampleFile, "close"),

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab import decoding
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode, decode_again
 from hpml_lab.decoding.lessons.decoding_cost import (
@@ -189,8 +188,9 @@ def test_a_trained_decoder_is_kept_and_leaves_the_random_numbers_alone():
 # ---- the experiment ----------------------------------------------------------------------------------------------------
 
 
-def test_the_experiment(sound):
-    sound(result := decoding.kv_cache())
+def test_the_experiment(sound, ran):
+    result = ran("kv-cache")
+    sound(result)
     rows = {row.dtype: row for row in result.tables[0].rows}
     assert list(rows) == ["float64", "float32", "bfloat16"] and rows["float64"].difference < 1e-10 < rows["bfloat16"].difference
     caches = result.tables[1].rows

@@ -244,7 +244,7 @@ def batch_invariance(params: Params) -> Result:
     moved = ((library - fixed).abs().max() / library.abs().max()).item()
     result.check(f"In a fixed order the scores are the library's to {NEAR:g}", moved < NEAR, f"{moved:.1g} of the largest")
     result.claim(
-        "In a fixed order of summation a row of a product has the same bits alone and in each batch of 2 to 16, in float64, "
+        "In a fixed order of summation a row of a product is bitwise identical alone and in each batch of 2 to 16, in float64, "
         "float32 and bfloat16",
         not any(row.changed for row in products if row.order == FIXED),
     )

@@ -1,4 +1,4 @@
-"""Sums in a fixed order: a row's result has the same bits alone and in any batch, in one pass and token by token.
+"""Sums in a fixed order: a row's result is bitwise identical alone and in any batch, in one pass and token by token.
 
 Each addition rounds, so the order of a sum decides its last bits, and libraries choose the order by the shapes that they are
 given. Here a sum always adds blocks of 16 numbers by halves, and the blocks one after another, whatever the other rows are.

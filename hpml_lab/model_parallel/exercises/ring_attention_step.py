@@ -59,7 +59,7 @@ torch.exp(maximum - base)
     correction-forgotten :: torch.ones_like(maximum) :: $CORRECTION
     correction-reversed :: torch.exp(base - maximum) :: The correction makes the old numbers smaller where the maximum has
         grown.
-    weight-of-the-old-maximum :: torch.exp(maximum) :: The old sum is relative to the old maximum. By which factor does it
+    weight-of-the-old-maximum :: torch.exp(maximum) :: The old sum is relative to the old maximum. By how much does it
         change if the maximum becomes larger?
 total * correction
     old-sum-not-corrected :: total :: $CORRECTION

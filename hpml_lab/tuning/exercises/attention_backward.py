@@ -106,7 +106,7 @@ def judge_attention_backward(answer: Callable[..., tuple[Tensor, Tensor, Tensor]
 
 
 def _explain(_: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake that says which gradients are right everywhere, and by which factor another is off."""
+    """Raise the Mistake that says which gradients are right everywhere, and by what another is off."""
     names = "∂Q", "∂K", "∂V"
     wrong = [name for part, name in enumerate(names) if any(not same(row.got[part], row.wanted[part], 1e-5) for row in judged)]
     if not wrong or len(wrong) == 3:
