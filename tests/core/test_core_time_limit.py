@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.judge.time_limit import TimeLimitReached, _limits, time_limit
 from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.profilers.functions import by_line
 
@@ -250,6 +250,16 @@ class Catches:
             raise ValueError from None
 
 
+def nothing_is_left():
+    for thread in threading.enumerate():
+        if thread.name == "time limit":
+            thread.join(60)  # one that was struck while it started ends by itself
+            assert not thread.is_alive()
+    if hasattr(signal, "setitimer"):
+        assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    return not _limits and sys.gettrace() is None
+
+
 class EndsLate:
     def __del__(self):
         while True:
@@ -303,7 +313,8 @@ def test_a_cleanup_of_a_library_is_not_cut_short():
     assert cleaned == [True]
 
 
-def test_a_limit_within_a_limit_ends_before_it_and_the_outer_one_still_ends_the_block():
+def test_a_limit_within_a_limit_ends_before_it_and_the_outer_one_still_ends_the_block(monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", [].append)  # raised at the line of a `with`, it goes around that block's end
     reached = []
 
     def tries_again():
@@ -316,7 +327,34 @@ def test_a_limit_within_a_limit_ends_before_it_and_the_outer_one_still_ends_the_
 
     with pytest.raises(TimeLimitReached) as outer, time_limit(0.3, wall_seconds=None):
         tries_again()
-    assert 0.05 <= reached[0] < 0.3 <= outer.value.cpu_seconds
+    assert 0.05 <= reached[0] < 0.3 <= outer.value.cpu_seconds and nothing_is_left()
+
+
+def test_a_limit_that_strikes_while_one_within_it_starts_or_ends_leaves_none_behind(monkeypatch):
+    """One was left behind once: from then on it was raised at every line of every later answer, until the worker had ended."""
+    monkeypatch.setattr(sys, "unraisablehook", [].append)
+    for _ in range(5):
+        with pytest.raises(TimeLimitReached), time_limit(0.05, wall_seconds=None):
+            while True:
+                with time_limit(60.0, wall_seconds=None):
+                    pass
+        assert nothing_is_left()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimitReached])
+@pytest.mark.parametrize("late", [False, True], ids=["before its thread", "after its thread"])
+def test_what_strikes_while_a_limit_starts_leaves_none_behind(monkeypatch, error, late):
+    start = threading.Thread.start
+
+    def interrupted_start(thread):
+        if late:
+            start(thread)
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(error), time_limit(60.0, wall_seconds=60.0):
+        raise AssertionError("it has not begun")
+    assert nothing_is_left()
 
 
 def test_a_wait_for_a_core_that_others_have_is_not_the_answers_wait(monkeypatch):

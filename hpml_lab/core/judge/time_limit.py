@@ -56,8 +56,9 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         yield True  # the caller's own thread has one, or wants none
         return
     limit = _Limit(cpu_seconds, wall_seconds, sys._getframe())
-    started = limit.start()
     try:
+        started = limit.start()  # in here: an interrupt meanwhile must leave no limit behind that nobody ends
+        limit.inside = True
         yield started
     except KeyboardInterrupt:
         raise
@@ -65,8 +66,11 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         if limit.error is None:
             raise
     finally:
-        limit.over = True
-        limit.end()
+        limit.inside = False
+        try:
+            limit.end()
+        finally:
+            _limits[:] = [other for other in _limits if other is not limit]
     if limit.error is not None:  # whatever the block made of it; its traceback leads to where the block computed
         raise limit.error
 
@@ -80,13 +84,14 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 class _Limit:
     """A limit whose block runs: a thread watches the clocks, and asks the main thread to raise.
 
-    error  the first TimeLimitReached that was raised in the block
+    inside  whether its block runs; while it starts and ends nothing is raised, neither by a limit around it
+    error   the first TimeLimitReached that was raised in the block
     """
 
     def __init__(self, cpu_seconds: float, wall_seconds: float | None, generator: FrameType) -> None:
         self.cpu_seconds, self.wall_seconds, self.generator = cpu_seconds, wall_seconds, generator
         self.block = generator.f_back.f_back  # the function with the `with`; between them is contextlib
-        self.over, self.asked, self.raised, self.error, self.trace = False, 0, 0, None, sys.gettrace()
+        self.inside, self.asked, self.raised, self.error, self.trace = False, 0, 0, None, sys.gettrace()
         self.earliest = cpu_seconds if wall_seconds is None else min(cpu_seconds, wall_seconds)
         # Between two times that it is raised: `finally` blocks of the first time may run meanwhile.
         self.interval = max(0.05, self.earliest / 10)
@@ -94,30 +99,32 @@ class _Limit:
         self.clock, self.imports = _cpu_clock(self.native_id), imports_under_way(self.block)
         self.computed, self.imported, self.importing, self.late = 0.0, 0.0, False, False
         self.running = threading.Lock()
+        self.running.acquire()
         self.watcher = threading.Thread(target=self.watch, name="time limit", daemon=True)
+        self.recursion, self.interrupt = sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
+        if _SIGNAL is not None:
+            self.blocked, self.handler = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.getsignal(_SIGNAL)
+            self.timer = signal.getitimer(signal.ITIMER_VIRTUAL)
 
     def start(self) -> bool:
         """Whether there is a limit: there is none where no thread can be started."""
         self.begun = time.monotonic() - queued_seconds(self.native_id)
         self.cpu_begun, self.asked_at = self.clock(), -math.inf
-        self.running.acquire()
+        _limits.append(self)
         with contextlib.suppress(RuntimeError):
             self.watcher.start()
-        _limits.append(self)
-        self.recursion, self.interrupt = sys.getrecursionlimit(), signal.getsignal(signal.SIGINT)
         if _SIGNAL is not None:
-            self.blocked, self.handler = signal.pthread_sigmask(signal.SIG_BLOCK, ()), signal.signal(_SIGNAL, _on_signal)
-            self.timer = signal.setitimer(signal.ITIMER_VIRTUAL, self.earliest, self.interval)
+            signal.signal(_SIGNAL, _on_signal)
+            signal.setitimer(signal.ITIMER_VIRTUAL, self.earliest, self.interval)
         return self.watcher.ident is not None
 
     def end(self) -> None:
-        """Leave nothing behind. `over` was set before, in the same line of Python's, so that nothing is raised here."""
+        """Leave nothing behind."""
         if self.raised > 1:
             sys.settrace(self.trace)
         self.running.release()
         if self.watcher.ident is not None:
             self.watcher.join()
-        _limits.remove(self)
         sys.setrecursionlimit(self.recursion)
         if _SIGNAL is not None:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -170,10 +177,12 @@ class _Limit:
     # ---- in the main thread
 
     def act(self, frame: FrameType | None) -> None:
-        """Raise what was asked for, unless the block is being left."""
-        leaves = frame is self.generator or frame is not None and frame.f_back in (self.block, self.generator)
-        if self.over or self.raised == self.asked or leaves and frame.f_code.co_filename == contextlib.__file__:
-            return
+        """Raise what was asked for, unless this block or that of a limit within it is being entered or left."""
+        within = _limits[_limits.index(self) :] if self in _limits else []
+        passes = frame is not None and frame.f_code.co_filename == contextlib.__file__
+        passes = passes and any(frame.f_back in (limit.block, limit.generator) for limit in within)
+        if not self.inside or passes or self.raised == self.asked or not all(limit.inside for limit in within):
+            return  # the watcher asks again
         self.raised = self.asked
         if self.raised > 1:
             _call_at_lines(_DELETE, self)
@@ -190,7 +199,7 @@ class _Limit:
 
     def __delitem__(self, frame: FrameType) -> None:
         """Raise at a line of the student's; what the package and libraries have to clean up is not cut short."""
-        if not self.over and frame is not self.block and is_students(frame.f_code.co_filename):
+        if self.inside and frame is not self.block and is_students(frame.f_code.co_filename):
             self.reach()
 
 
