@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import logging
 import re
 import signal
 import sys
@@ -355,6 +356,47 @@ def test_what_strikes_while_a_limit_starts_leaves_none_behind(monkeypatch, error
     with pytest.raises(error), time_limit(60.0, wall_seconds=60.0):
         raise AssertionError("it has not begun")
     assert nothing_is_left()
+
+
+def test_a_lock_of_loggings_is_given_back():
+    """Struck while it had the lock, a check left it for ever: the next thread that logged, or started a process, waited."""
+    for _ in range(20):
+        with pytest.raises(TimeLimitReached) as caught, time_limit(0.02, wall_seconds=None):
+            ask_for_loggers()
+        assert caught.traceback[-1].name != "getLogger" and is_free_for_others()
+
+
+def ask_for_loggers():
+    while True:
+        logging.getLogger("a lock")
+
+
+def is_free_for_others():
+    asks = threading.Thread(target=logging.getLogger, args=("a lock",), daemon=True)
+    asks.start()
+    asks.join(60)
+    return not asks.is_alive()
+
+
+def test_where_an_error_may_not_be_raised_is_not_where_it_never_is():
+    """A lock of logging's that another thread keeps is waited for without an end."""
+    handler = logging.Handler()
+    keeps, begun = threading.Event(), threading.Event()
+
+    def keep():
+        with handler.lock:
+            begun.set()
+            keeps.wait()
+
+    thread = threading.Thread(target=keep)
+    thread.start()
+    begun.wait()
+    try:
+        with pytest.raises(TimeLimitReached), time_limit(60.0, wall_seconds=0.2):
+            handler.acquire()
+    finally:
+        keeps.set()
+        thread.join()
 
 
 def test_a_wait_for_a_core_that_others_have_is_not_the_answers_wait(monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import pickle
 import queue
@@ -526,6 +527,37 @@ def through_deadline_of(seconds, loader):
 def test_a_program_that_uses_the_alarm_itself_keeps_it_and_has_a_deadline():
     outcome = run_in_child(hang_with_an_alarm_of_ones_own, method="fork", deadline_seconds=300.0)
     assert outcome.value == ("No batch came within 1 s at batch 1: the data set hangs, or is slower than that.", True), outcome
+
+
+class Logs(KnownCost):
+    """A data set that logs for ever, and computes a little in between."""
+
+    def __getitem__(self, index):
+        while True:
+            logging.getLogger("a lock")
+            sum(range(100))
+
+
+def strike_in_logging(in_main):
+    """In a child, 20 times: a deadline strikes while a data set logs. Whether another thread can log afterwards."""
+    if not in_main:
+        signal.signal(signal.SIGALRM, lambda *_: None)  # so that a thread raises
+    for _ in range(20):
+        with pytest.raises(LabError, match="No batch came"):
+            through_deadline_of(0.02, DataLoader(Logs(8), 4))
+        asks = threading.Thread(target=logging.getLogger, args=("a lock",), daemon=True)
+        asks.start()
+        asks.join(60)
+        if asks.is_alive():
+            return False
+    return True
+
+
+@pytest.mark.parametrize("in_main", [True, False], ids=["signal", "thread"])
+def test_a_deadline_keeps_no_lock_of_loggings(in_main):
+    """Logging takes its lock around each fork: kept, the next thread that starts a worker waited for ever."""
+    outcome = run_in_child(strike_in_logging, in_main, method="fork", deadline_seconds=300.0)
+    assert outcome.value is True, outcome
 
 
 @pytest.mark.parametrize("seconds", [0, -1, None, "5", float("nan"), float("inf"), True, 1j])

@@ -12,6 +12,7 @@ from types import FrameType
 
 from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.system.imports import imports_under_way
+from hpml_lab.core.system.must_finish import must_finish
 from hpml_lab.core.timing.laps import queued_seconds
 
 # Python calls an object back in the main thread: once, at its next chance (Py_AddPendingCall), when it asks for its truth, or
@@ -23,6 +24,7 @@ _TRUTH, _DELETE = (
 )
 # A signal ends what runs no line: a wait, as in time.sleep, and a regular expression, during which no other thread runs either.
 _SIGNAL = signal.SIGVTALRM if hasattr(signal, "setitimer") else None
+FINISH = 20  # how often it is asked before it is raised where it should not be
 _limits: list["_Limit"] = []  # those whose blocks run, the innermost last
 
 
@@ -91,7 +93,8 @@ class _Limit:
     def __init__(self, cpu_seconds: float, wall_seconds: float | None, generator: FrameType) -> None:
         self.cpu_seconds, self.wall_seconds, self.generator = cpu_seconds, wall_seconds, generator
         self.block = generator.f_back.f_back  # the function with the `with`; between them is contextlib
-        self.inside, self.asked, self.raised, self.error, self.trace = False, 0, 0, None, sys.gettrace()
+        self.inside, self.asked, self.raised, self.error = False, 0, 0, None
+        self.at_lines, self.trace = False, sys.gettrace()  # whether it is raised at every line; what was called at lines before
         self.earliest = cpu_seconds if wall_seconds is None else min(cpu_seconds, wall_seconds)
         # Between two times that it is raised: `finally` blocks of the first time may run meanwhile.
         self.interval = max(0.05, self.earliest / 10)
@@ -120,7 +123,7 @@ class _Limit:
 
     def end(self) -> None:
         """Leave nothing behind."""
-        if self.raised > 1:
+        if self.at_lines:
             sys.settrace(self.trace)
         self.running.release()
         if self.watcher.ident is not None:
@@ -183,10 +186,13 @@ class _Limit:
         passes = passes and any(frame.f_back in (limit.block, limit.generator) for limit in within)
         if not self.inside or passes or self.raised == self.asked or not all(limit.inside for limit in within):
             return  # the watcher asks again
-        self.raised = self.asked
-        if self.raised > 1:
+        waits = self.asked - self.raised < FINISH and must_finish(frame)
+        if waits or self.raised:
+            self.at_lines = True
             _call_at_lines(_DELETE, self)
-        self.reach()
+        if not waits:
+            self.raised = self.asked
+            self.reach()
 
     def reach(self) -> None:
         error = TimeLimitReached(self.computed, self.wall_seconds if self.late else None)

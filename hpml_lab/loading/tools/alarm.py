@@ -3,13 +3,16 @@
 import contextlib
 import ctypes
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import FrameType
 
+from hpml_lab.core.system.must_finish import must_finish
 from hpml_lab.core.system.shared_clock import CLOCK
 
 LONGEST = 3600.0  # seconds until the alarm looks again: timers take no number of any size
+FINISH, SOON = 1.0, 0.01  # seconds for which it waits at most where it must not be raised; until it looks again there
 
 
 class TooLateError(BaseException):
@@ -32,8 +35,8 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
         return
     asked = CLOCK()
 
-    def ring(*_: Any) -> None:
-        if (seconds := left(asked)) <= 0:
+    def ring(_: int, frame: FrameType | None) -> None:
+        if (seconds := _or_soon(left(asked), frame)) <= 0:
             raise TooLateError
         signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
 
@@ -54,7 +57,7 @@ def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
     def watch() -> None:
         seconds = first
         while not over.wait(min(seconds, LONGEST)):
-            if (seconds := left(asked)) > 0:
+            if (seconds := _or_soon(left(asked), sys._current_frames().get(waiter.value))) > 0:
                 continue
             with turn:
                 if not over.is_set():
@@ -68,3 +71,8 @@ def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
         with turn:
             over.set()
             ctypes.pythonapi.PyThreadState_SetAsyncExc(waiter, None)  # if it came at the last moment
+
+
+def _or_soon(seconds: float, frame: FrameType | None) -> float:
+    """The seconds until it is asked again; 0 or less to raise in `frame`."""
+    return SOON if -FINISH < seconds <= 0 and must_finish(frame) else seconds
