@@ -18,6 +18,7 @@ from statistics import mode
 from typing import Any
 
 from docutils.nodes import make_id
+from PIL import Image, ImageOps
 from sphinx.cmd.build import main as sphinx_build
 
 DOCS = Path(__file__).resolve().parent
@@ -43,6 +44,7 @@ MOVING = ("optimizer_lab", "formula", "frames")  # what a widget leaves for a pa
 NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 HIDE = {"code_prompt_hide": "Hide the result"}
+CARD = (1200, 630)  # pixels of the picture that a chat shows of a link
 
 
 # ---- notebooks -------------------------------------------------------------------------------------------------------
@@ -275,6 +277,22 @@ def write_sitemap(pages: Path) -> None:
     (pages / "sitemap.xml").write_text(text, encoding="utf-8")
 
 
+def write_cards(pages: Path) -> None:
+    """Lay the picture of each page's link on a white card: a chat cuts other shapes, leaves out flat ones, and may be dark."""
+    (pages / "_images").mkdir(exist_ok=True)
+    for path in pages.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        found = re.search(rf'(<meta property="og:image" content="{URLS["Homepage"]})([^"]+)"', text)
+        if found is None or Image.open(picture := pages / found[2]).size == CARD:
+            continue
+        drawn = ImageOps.pad(Image.open(picture).convert("RGBA"), (CARD[0] - 80, CARD[1] - 80), color="white")
+        card = Image.new("RGBA", CARD, "white")
+        card.alpha_composite(drawn, (40, 40))
+        name = f"_images/card-{picture.stem}.png"
+        card.convert("RGB").save(pages / name, optimize=True)
+        path.write_text(text.replace(found[0], f'{found[1]}{name}"'), encoding="utf-8")
+
+
 def main(folder: Path) -> int:
     """Build into `folder`; Sphinx's exit code, which is not 0 after a warning."""
     start = time.perf_counter()
@@ -283,6 +301,7 @@ def main(folder: Path) -> int:
     for name, module in modules().items():
         (folder / "html" / "_static" / f"{name}.mjs").write_text(module, encoding="utf-8")
     write_sitemap(folder / "html")
+    write_cards(folder / "html")
     size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
     print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
     return code

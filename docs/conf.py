@@ -21,7 +21,8 @@ html_theme = "furo"
 ogp_site_url = html_baseurl
 ogp_image = f"{html_baseurl}_static/preview.png"
 ogp_image_alt = "The optimizer lab: paths on a surface, loss, step sizes and state follow the sliders"
-ogp_use_first_image = True  # a notebook's own first figure
+ogp_use_first_image = True  # a notebook's own first figure, which docs/build.py lays on a card
+ogp_custom_meta_tags = ['<meta name="twitter:card" content="summary_large_image" />']  # else a thumbnail beside the title
 ogp_description_length = 200
 ogp_enable_meta_description = True
 ogp_social_cards = {"enable": False}

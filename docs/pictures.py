@@ -74,6 +74,7 @@ def film_the_lab(context: Any, address: str) -> Film:
 def film_a_check(context: Any, address: str, token: str) -> Film:
     """A wrong answer is typed and checked, its mistake repaired, and checked again."""
     page = open_notebook(context, address, token, "exercise.ipynb")
+    page.locator(".jp-Spinner").first.wait_for(state="hidden")  # the first picture is what a reader without motion sees
     cells = page.locator(".jp-NotebookPanel-notebook .jp-Cell")
     stub, film = cells.nth(1), Film(page.locator(".jp-NotebookPanel-notebook"), HEIGHT)
 

@@ -1,6 +1,15 @@
 // An empty corner of a table is no heading.
 for (const cell of document.querySelectorAll("th")) if (!cell.textContent.trim()) cell.replaceWith(document.createElement("td"));
 
+// On a phone a row of a wide table is a list, each cell after its heading: its last columns say what it gained, or what is asked.
+for (const table of document.querySelectorAll("table.docutils")) {
+  const names = [...table.tHead?.rows[0]?.cells ?? []].map(cell => cell.textContent.trim());
+  if (names.length < 5) continue;
+  table.classList.add("wide");
+  for (const row of table.tBodies[0].rows)
+    [...row.cells].forEach((cell, column) => { if (!["", "–"].includes(cell.textContent.trim())) cell.dataset.name = names[column]; });
+}
+
 // What scrolls can be reached by the keyboard, and each of the theme's side bars has a name.
 for (const part of document.querySelectorAll("pre, div.math, .output.text_html, .table-wrapper"))
   if (part.tagName === "PRE" || part.scrollWidth > part.clientWidth) part.tabIndex = 0;

@@ -5,6 +5,7 @@
 
 import html.parser
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageStat
 
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.judge.exercises import all_exercises
@@ -201,6 +202,11 @@ def test_the_readmes_pictures_move_and_are_small(site):
         picture = Image.open(ROOT / name)
         assert picture.n_frames > 10 and (ROOT / name).stat().st_size < 1e6, f"{name}: make pictures"
         assert list(site.glob(f"_images/{Path(name).stem}*.webp")), f"{name} is not on the first page"
+        shades = []
+        for frame in (0, picture.n_frames - 1):
+            picture.seek(frame)
+            shades.append(ImageStat.Stat(picture.convert("L")).stddev[0])
+        assert shades[0] > shades[1] / 2, f"{name}: where nothing moves its first picture stands, and it is empty"
 
 
 def test_a_link_to_a_page_has_a_title_a_text_and_a_picture_of_its_own(site, pages):
@@ -214,7 +220,10 @@ def test_a_link_to_a_page_has_a_title_a_text_and_a_picture_of_its_own(site, page
         assert len(tags["og:description"]) > 60 and tags["description"] == tags["og:description"], name
         assert tags["og:url"] == HOMEPAGE + name and len(tags["og:image:alt"]) > 20, name
         assert tags["og:image"].startswith(HOMEPAGE), name
-        assert (site / unquote(tags["og:image"].removeprefix(HOMEPAGE))).is_file(), name
+        picture = site / unquote(tags["og:image"].removeprefix(HOMEPAGE))
+        card = Image.open(picture)
+        assert (card.size, card.format, card.convert("RGB").getpixel((0, 0))) == ((1200, 630), "PNG", (255, 255, 255)), name
+        assert picture.stat().st_size < 1e6, name
         seen[name] = tags["og:description"]
     assert len(set(seen.values())) == len(seen), "each page has its own description"
 
@@ -279,6 +288,16 @@ def test_no_page_is_wider_than_its_window(opened, name, viewport):
 
 
 @in_chromium
+@pytest.mark.parametrize("name", ["habits", "lectures", "docs/syllabus", "docs/labs"])
+def test_a_table_of_text_is_read_on_a_phone_without_scrolling_sideways(opened, name):
+    page = opened(name, viewport=PHONE)
+    cells = page.locator("table.docutils td:visible").evaluate_all(
+        "cells => cells.map(cell => cell.getBoundingClientRect().right)"
+    )
+    assert len(cells) > 30 and max(cells) <= PHONE["width"]
+
+
+@in_chromium
 def test_the_habits_are_one_printed_sheet(opened):
     printed = opened("habits").pdf(format="A4", prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", printed)) == 1
@@ -327,6 +346,26 @@ def test_every_control_over_a_formula_moves_its_picture(opened, name):
         choices.select_option(index=choices.locator("option").count() - 1)
         said.add(picture.get_attribute("aria-label"))
     assert len(said) == 2 * place.get_by_role("slider").count() + place.get_by_role("combobox").count()
+
+
+@in_chromium
+@pytest.mark.parametrize("name", ["13_distributed", "14_sharding", "22_decoding", "23_model_parallel"])
+def test_no_words_of_a_picture_over_a_formula_lie_over_others(opened, name):
+    page = opened(f"notebooks/{name}")
+    pictures = page.locator("[data-formula] svg")
+    pictures.first.wait_for()
+    for picture in pictures.all():
+        texts = picture.locator("text").evaluate_all(
+            """texts => texts.map(text => [text.textContent, text.getBoundingClientRect()]).map(
+                 ([words, box]) => [words, box.left, box.right, box.top, box.bottom])"""
+        )
+        assert len(texts) > 5
+        over = [  # a box is higher than its letters, by 6 pixels
+            (one[0], other[0])
+            for one, other in itertools.combinations(texts, 2)
+            if min(one[2], other[2]) - max(one[1], other[1]) > 1 and min(one[4], other[4]) - max(one[3], other[3]) > 6
+        ]
+        assert over == []
 
 
 @in_chromium

@@ -73,3 +73,12 @@ def test_what_a_page_would_read_in_another_way_is_refused():
         FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("new", {"1": 1.0}, "1")], [panel])
     with pytest.raises(LabError, match="A page would offer share in another order"):
         FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("share", {"0.5": 0.5, "1": 1.0}, "1")], [panel])
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_the_labels_of_the_bars_do_not_lie_over_each_other(make):
+    figure = make().figure()
+    figure.canvas.draw()
+    for axes in figure.axes:
+        boxes = sorted((text.get_window_extent() for text in axes.get_yticklabels()), key=lambda box: box.y0)
+        assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))  # a pixel is nothing

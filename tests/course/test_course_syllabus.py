@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from hpml_lab.core.experiment.catalogue import exercise_modules
+from hpml_lab.core.experiment.catalogue import catalogue, exercise_modules
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 
 TEXT = (ROOT / "docs" / "syllabus.md").read_text(encoding="utf-8")
@@ -34,11 +34,19 @@ def test_every_week_has_its_notebook_and_each_notebook_its_week():
 
 @pytest.mark.parametrize("week", WEEKS, ids=lambda week: week[0])
 def test_a_week_is_as_long_as_it_says_and_hands_in_two_of_its_exercises(week):
-    _, notebooks, minutes, exercises, question = week
+    _, notebooks, _, minutes, exercises, question = week
     assert int(minutes) == sum(minutes_of(name) for name in notebooks_of(notebooks))
     named = re.findall(r"`([\w-]+)`", exercises)
     assert len(named) == 2 and {exercise_modules()[name][0] for name in named} <= set(notebooks_of(notebooks))
     assert question.endswith("?")
+
+
+def test_a_week_names_its_notebooks_as_readme_does_and_the_lectures_of_their_examples():
+    titles = set(re.findall(r"\[(\d\d [^\]]+)\]\(notebooks/(\w+)\.ipynb\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    for _, notebooks, lectures, *_ in WEEKS:
+        assert set(re.findall(r"\[([^\]]+)\]\(\.\./notebooks/(\w+)\.ipynb\)", notebooks)) <= titles
+        named = {lecture for row in catalogue() if row.notebook in notebooks_of(notebooks) for lecture in row.lecture.split()}
+        assert lectures.split(", ") == sorted(named - {"own"})
 
 
 def test_the_minutes_of_a_gpu_are_those_of_the_recorded_runs():

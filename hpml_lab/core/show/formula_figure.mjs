@@ -2,7 +2,7 @@
 //     mount(element, {alt})       on any page
 //     export default {render}     as an anywidget
 
-const { colors, GREY, BLUE, RED } = ABOUT.look, WIDE = ABOUT.panels.length > 1 ? 460 : 640, HIGH = 230;
+const { colors, GREY, BLUE, RED, MANY } = ABOUT.look, WIDE = ABOUT.panels.length > 1 ? 460 : 640, HIGH = 230;
 const CSS = `
 :host { display: block; max-width: 1000px; font: 13px/1.3 var(--jp-ui-font-family, system-ui, sans-serif);
   color: var(--jp-content-font-color1, var(--color-foreground-primary, CanvasText)); }
@@ -44,12 +44,15 @@ function bars(panel, rows) {
   rows.forEach(([value], i) => {
     const y = 26 + step * i, box = (from, to, color, more = "") =>
       `<rect x="${from.toFixed(1)}" y="${y.toFixed(1)}" width="${Math.max(to - from, 0).toFixed(1)}" height="${(step * 0.7).toFixed(1)}" fill="${color}"${more}/>`;
-    drawn += text(left - 6, y + step * 0.35 - 2, names[i], 'text-anchor="end"') + text(left - 6, y + step * 0.35 + 13, said[i], 'text-anchor="end"');
+    const lines = names.length >= MANY ? [`${names[i]}: ${said[i]}`] : [names[i], said[i]];
+    lines.forEach((words, k) => { drawn += text(left - 6, y + step * 0.35 + 15 * k - 9 * lines.length + 14, words, 'text-anchor="end"'); });
     drawn += box(left, at(value), rest ? GREY : BLUE) + (rest ? box(at(value), right, colors[i], ' fill-opacity="0.5"') : "");
   });
-  for (const [name, where] of Object.entries(limits)) {
-    drawn += line(at(where), 16, at(where), 182, `stroke="${RED}" stroke-dasharray="5 3"`) + text(at(where), 12, name, 'text-anchor="middle"');
-  }
+  const marks = Object.entries(limits).sort((a, b) => a[1] - b[1]).map(([name, where]) => [name, at(where)]);
+  marks.forEach(([name, x], i) => {  // the names of two close ones would lie over each other
+    const close = other => marks[other] && Math.abs(marks[other][1] - x) < 50, anchor = close(i + 1) ? "end" : close(i - 1) ? "start" : "middle";
+    drawn += line(x, 16, x, 182, `stroke="${RED}" stroke-dasharray="5 3"`) + text(x, 12, name, `text-anchor="${anchor}"`);
+  });
   return [drawn + text((left + right) / 2, 216, panel.label, 'text-anchor="middle"'), names.map((name, i) => `${name}: ${said[i]}`)];
 }
 

@@ -24,6 +24,7 @@ from hpml_lab.core.show.png import with_picture
 from hpml_lab.core.system.errors import LabError
 
 PAGE = Path(__file__).with_suffix(".mjs")
+MANY = 6  # so many bars have labels of one line: those of two would lie over each other
 Formula = Callable[..., float]  # (the number of a bar or curve, then what is chosen, in the order of the choices)
 
 
@@ -109,7 +110,7 @@ class FormulaFigure(anywidget.AnyWidget):
                 asdict(choice) | {"values": {k: plain(v) for k, v in choice.values.items()}} for choice in self.choices
             ],
             "panels": [{k: v for k, v in vars(panel).items() if k not in ("value", "parts")} for panel in self.panels],
-            "look": {"colors": style.CYCLE, "GREY": style.GREY, "BLUE": style.BLUE, "RED": style.RED},
+            "look": {"colors": style.CYCLE, "GREY": style.GREY, "BLUE": style.BLUE, "RED": style.RED, "MANY": MANY},
         }
         return f"{text}const ABOUT = {json.dumps(about, ensure_ascii=False)};\n" + PAGE.read_text(encoding="utf-8")
 
@@ -135,7 +136,8 @@ class FormulaFigure(anywidget.AnyWidget):
         names, lengths = [], [value for value, *_ in rows]
         for name, (value, *parts) in zip(panel.names, rows, strict=True):
             seconds = " + ".join(amount(part, "s") for part in parts)
-            names.append(f"{name}\n{seconds}{': ' * bool(parts)}{amount(value, panel.unit)}")
+            between = "\n" if len(rows) < MANY else ": "
+            names.append(f"{name}{between}{seconds}{': ' * bool(parts)}{amount(value, panel.unit)}")
         horizontal_bars(axes, names, lengths, color=style.GREY if panel.rest else style.BLUE)
         if panel.rest:
             left = [panel.ends[1] - length for length in lengths]
