@@ -157,7 +157,7 @@ def test_a_script_that_ignores_its_options_is_found_out(script, tmp_path):
     lab = lab_of(name, tmp_path)
     assert trainings.change_seeds(lab).says[0].startswith("The seeds tell no noise: each has the same accuracy")
     found = trainings.compare_schedules(lab)
-    assert sum("Does it use the option?" in line for line in found.says) == 3
+    assert sum(line.endswith("it trains so by itself, or ignores the option.") for line in found.says) == 3
 
 
 @pytest.mark.parametrize(
@@ -406,6 +406,7 @@ def test_the_page_has_each_step_and_loads_nothing(script):
     page = lab_page(run_lab([name], "lab", steps=["parts", "devices"]))
     assert "&lt;b&gt;half&lt;/b&gt; &amp; more" in page
     assert "17 % of the time it waits for batches" in page and page.count("<img") == 1
+    assert "background" not in page, "figures are drawn for a light ground and for a dark one"
     assert "Not run yet." in page, "of the steps that nobody asked for"
     assert not re.search(r'(src|href)="https?:', page)
 

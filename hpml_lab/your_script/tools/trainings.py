@@ -118,7 +118,9 @@ def _compare_trainings(lab: Lab, title: str, variants: Mapping[str, Sequence[str
         says = [f"{row.run}: {row.gain:+.3f}, more than another seed changes ({limit:.3f})." for row in beyond]
         says = says or [f"No difference is larger than what another seed changes ({limit:.3f})."]
     alike = [name for name, run in done.items() if name in variants and run.losses == done["as it is"].losses]
-    says += [f"{name}: every loss is that of the script as it is. Does it use the option?" for name in alike]
+    says += [
+        f"{name}: every loss is that of the script as it is: it trains so by itself, or ignores the option." for name in alike
+    ]
     says += [f"{name}: {why}." for name, why in failed.items()]
     return Findings(says + not_run(lab, [name for name in every if name not in runs]), [Table(title, rows)])
 
