@@ -112,8 +112,9 @@ def test_an_isolated_copy_finds_what_lies_beside_its_folder_and_leaves_the_folde
 
 
 def test_a_script_in_the_folder_of_temporary_files_does_not_copy_the_copies(script, tmp_path, monkeypatch, nothing_left):
+    """Nor does it matter that it is slow: the first change is tried after the time, too."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = tuneup([script(HEAD + LOOP)], only=["gradients"], steps=2, isolate=True)
+    found = tuneup([script(HEAD + LOOP)], only=["gradients"], steps=2, minutes=0.0, isolate=True)
     assert found.rungs[0].found.gain is not None and [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 

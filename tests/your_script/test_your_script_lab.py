@@ -70,10 +70,13 @@ def test_epochs_are_read_from_between_other_lines(script):
         (KNOWN, ["--schedule", "cyclical"], "it does not take this: --schedule cyclical"),
         ("raise ValueError('no data')", [], "ValueError: no data"),
         ("import sys; sys.exit(3)", [], "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", [], "killed by signal 9"),
+        ("import torch; torch.zeros(1).cuda()", [], ("RuntimeError: ", "AssertionError: ")),
         ("print('epoch 1: load 1 s, train 2 s, total 0.0 s, loss 3')", [], "it prints epochs of 0 s"),
     ],
 )
-def test_a_run_without_epochs_says_why(script, text, options, why):
+def test_a_run_without_epochs_says_why(script, monkeypatch, text, options, why):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert run_script([script(text), *options], deadline_seconds=DEADLINE).failed.startswith(why)
 
 
@@ -179,6 +182,13 @@ def test_ranks_that_do_not_share_their_work_have_no_speed_up(script, tmp_path, m
     name = script(KNOWN.replace('"--seed": int', '"--seed": int, "--batch": int'))
     with pytest.raises(NotHere, match="each rank prints every epoch.*shares no work"):
         trainings.scale_ranks(lab_of(name, tmp_path))
+
+
+def test_a_parser_that_names_no_option_does_not_hide_which_one_was_tried(script, tmp_path):
+    known = "print('epoch 1: load 1 s, train 1 s, total 2 s, loss 1')"
+    name = script(f"import sys\nif len(sys.argv) > 1: sys.exit('Usage: train.py')\n{known}")
+    with pytest.raises(NotHere, match="^with --seed 101: Usage: train.py$"):
+        trainings.change_seeds(lab_of(name, tmp_path))
 
 
 def test_five_optimizers_run_at_their_own_rate_and_at_one(script, tmp_path):

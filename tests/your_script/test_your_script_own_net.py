@@ -74,6 +74,7 @@ def test_every_batch_norm_of_the_template_has_a_row():
     "text, why",
     [
         ("import argparse; argparse.ArgumentParser().parse_args()", "it does not take this: --save FILE"),
+        ("raise SystemExit('Usage: train.py')", "with --save FILE: Usage: train.py"),
         (
             "import argparse; p = argparse.ArgumentParser(); p.add_argument('--save-m', action='store_true'); p.parse_args()",
             "it does not take this: --save FILE",

@@ -47,7 +47,8 @@ def learned_scales(lab: Lab) -> Findings:
         path = Path(folder) / "weights.pt"
         run = run_script([*lab.script, "--save", str(path)], deadline_seconds=LATE * lab.seconds)
         if run.failed:  # argparse takes --save for --save-model, and then finds no use for the file
-            raise NotHere(re.sub(rf"(--save )?{re.escape(str(path))}", "--save FILE", run.failed))
+            why = re.sub(rf"(--save )?{re.escape(str(path))}", "--save FILE", run.failed)
+            raise NotHere(why if "--save" in why else f"with --save FILE: {why}")
         if not path.exists():
             raise NotHere("it takes --save and writes no file")
         rows = scale_rows(read_weights(path))

@@ -101,7 +101,7 @@ def _why(code: int, stderr: str, epochs: Sequence[EpochRow]) -> str:
     if code and (unknown := UNKNOWN_OPTION.search(stderr)):
         return f"it does not take this: {next(filter(None, unknown.groups())).strip()}"
     if code:
-        return last_error(stderr) or f"exit code {code}"
+        return last_error(stderr) or (f"exit code {code}" if code > 0 else f"killed by signal {-code}")
     if not epochs:
         return f"it prints no line of the form `{FORM}`"
     return "" if all(row.total > 0 for row in epochs) else "it prints epochs of 0 s: print more digits"

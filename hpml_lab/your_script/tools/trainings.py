@@ -6,7 +6,7 @@ The script has to take the template's options, `--optimizer adam`, and to print 
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import torch
@@ -54,6 +54,8 @@ def _trained(lab: Lab, variants: Mapping[str, Sequence[str]]) -> Iterator[tuple[
             if number and time.monotonic() > end:
                 return
             found = run_script([*lab.script, *options], deadline_seconds=LATE * lab.seconds)
+            if found.failed and (tried := " ".join(options)) not in found.failed:  # as of a parser that names no option
+                found = replace(found, failed=f"with {tried}: {found.failed}")
             lab.runs[tuple(options)] = found
         if found.failed and not number:
             raise NotHere(found.failed)
