@@ -15,8 +15,9 @@ def add_parser(commands) -> None:
         help="take a training script through a lab's steps: parts, workers, profile, optimizers, ranks …; one page",
         usage="hpml-lab lab [--steps NAMES] [--again] [--seconds S] [--out FOLDER] SCRIPT [ARGS]\n"
         "       hpml-lab lab [--out FOLDER] --predict STEP TEXT | --explain STEP TEXT SCRIPT [ARGS]",
-        description="The script is not edited; each run writes its own files. A step that is done stays done until the script"
-        " changes: the same command goes on where it was interrupted. A script to start from: `hpml-lab template --of lab .`",
+        description="The script is not edited. It runs many times, most of them in this folder, over its own checkpoints. A"
+        " step that is done stays done until the script changes: the same command goes on where it was interrupted. A script to"
+        " start from: `hpml-lab template --of lab .`",
     )
     parser.add_argument("--steps", default="", metavar="NAMES", help="these steps only: parts,workers")
     parser.add_argument("--again", action="store_true", help="also the steps that are done already")

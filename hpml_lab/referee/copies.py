@@ -17,14 +17,16 @@ from typing import Any
 
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import last_error
 from hpml_lab.core.timing.laps import Lap
 from hpml_lab.profilers.at_start import sitecustomize as at_start
 
 Setting = tuple[str, dict[str, Any]]  # a change as `in_the_script` knows it, and its options
 MANY_STEPS = 1000
 END_SECONDS = 10.0  # for a script that has come to its end, and for its own workers
-NOT_COPIED, MOST_BYTES = {".git", ".venv", "__pycache__", "node_modules"}, 1e9
-LAST_LINES = 400  # characters of what a copy that failed has written to stderr
+OURS = "hpml-referee-"  # how the folders of copies begin: one that runs in the folder of temporary files is not to copy itself
+NOT_COPIED, MOST_BYTES = (".git", ".venv", "__pycache__", "node_modules", f"{OURS}*"), 1e9
+LAST_LINES = 4000  # bytes of what a copy that failed has written to stderr
 
 
 @dataclass
@@ -34,6 +36,7 @@ class ScriptCopy:
     losses  at each `backward`, from its first step on
     laps    of its turns, in seconds a step
     failed  why it is no longer there, "" while it is
+    at_its_end  whether it has failed by having no further step
     first_seconds  of the first step
     """
 
@@ -47,6 +50,7 @@ class ScriptCopy:
     laps: list[Lap] = field(default_factory=list)
     steps: int = 0
     failed: str = ""
+    at_its_end: bool = False
     digest: str = ""
     first_seconds: float = 0.0
     look: dict[str, Any] = field(default_factory=dict)
@@ -114,8 +118,9 @@ class ScriptCopy:
         """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
         kill_group(self.process.pid)
         code = self.process.wait()
-        said = self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace").strip().splitlines()
-        self.failed = why or (said[-1] if said and code else otherwise or f"exit code {code}")
+        said = last_error(self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
+        self.at_its_end = not (why or said) and otherwise != ""
+        self.failed = why or said or otherwise or f"exit code {code}"
 
 
 @contextlib.contextmanager
@@ -135,10 +140,10 @@ def copy_of(
     script   the words after `python`
     folder   for its output, which nobody sees
     where    the folder that it runs in: this one
-    isolate  let it run in a copy of that folder, so that it writes its files there
+    isolate  let it run in a copy of that folder, so that it writes its files there; what lies beside it is found as ever
     """
     if isolate:
-        where = _copied(where or Path.cwd(), files_of(folder, name))
+        where = _copied((where or Path.cwd()).absolute(), files_of(folder, name))
     (child_tokens, tokens), (report, child_report) = os.pipe(), os.pipe()
     paths = os.environ.get("PYTHONPATH")
     chosen = json.dumps({"tokens": child_tokens, "report": child_report, "changes": changes, "look": look})
@@ -170,16 +175,31 @@ def copy_of(
 
 
 def files_of(folder: Path, name: str) -> Path:
-    """Where an isolated copy runs."""
+    """What an isolated copy has in place of the root of all files: it runs at its own path below."""
     return folder / f"{name}.files"
 
 
-def _copied(source: Path, target: Path) -> Path:
-    size = sum(path.lstat().st_size for path in source.rglob("*") if not {*path.parts} & NOT_COPIED)
+def _copied(source: Path, root: Path) -> Path:
+    """A copy of a folder at its own path below `root`, with links to what lies beside it: `../data` is found from there."""
+    ignored = shutil.ignore_patterns(*NOT_COPIED)
+    size = 0
+    for folder, folders, files in os.walk(source):
+        left_out = ignored(folder, folders + files)
+        folders[:] = [name for name in folders if name not in left_out]
+        with contextlib.suppress(FileNotFoundError):  # another program's, meanwhile removed
+            size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files if name not in left_out)
     if size > MOST_BYTES:
-        advice = f"At most {MOST_BYTES / 1e9:g} GB are copied for each run; start from a folder without data."
+        advice = f"At most {MOST_BYTES / 1e9:g} GB are copied for each run: put the data beside this folder, as ../data."
         raise LabError(f"{source} has {size / 1e9:.1f} GB.", advice)
-    return Path(shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)))
+    above, (_, *names) = root, source.parts
+    for parent, name in zip(reversed(source.parents), names, strict=True):
+        above.mkdir()
+        with contextlib.suppress(PermissionError):  # a folder that may be passed and not read
+            for other in os.listdir(parent):
+                if other != name:
+                    (above / other).symlink_to(parent / other)
+        above /= name
+    return Path(shutil.copytree(source, above, symlinks=True, ignore=ignored))
 
 
 def require_turns() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.laps import held_up, seconds_by_one_clock
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.referee.copies import ScriptCopy, Setting, copy_of
+from hpml_lab.referee.copies import OURS, ScriptCopy, Setting, copy_of
 from hpml_lab.referee.sameness import Sameness, sameness
 
 FEWEST = 5  # turns: fewer have no interval
@@ -135,7 +135,8 @@ def compared(
         copies = _in_turns(base, candidates, steps, deadline_seconds, yardstick.ends_after)
         before, again = copies["before"], copies["again"]
     if min(len(before.laps), len(again.laps)) < FEWEST:
-        raise EndsEarly(before.failed or again.failed)
+        early = min(before, again, key=lambda copy: len(copy.laps))
+        raise EndsEarly(f"{early.failed}; let it train for longer" if early.at_its_end else early.failed)
     found = {}
     for candidate in candidates:
         copy = copies[candidate.name]
@@ -173,7 +174,7 @@ def _in_turns(
     """
     order = random.Random(0)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True)))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True)))
         copies: dict[str, ScriptCopy] = {}
         for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
             made = copy_of(

@@ -17,7 +17,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
-from hpml_lab.referee.copies import copy_of, files_of, require_turns
+from hpml_lab.referee.copies import OURS, copy_of, files_of, require_turns
 from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
 from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
@@ -128,7 +128,7 @@ def tuneup(
     only, skip        names of changes, or their beginnings
     allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept
     steps             of a turn; as many as fit into a tenth of a second otherwise
-    minutes           after which nothing new is begun
+    minutes           after which nothing new is begun; the first changes are tried in any case
     deadline_seconds  for the first step of a copy, and for each turn
     isolate           let each copy run in a copy of this folder: what it writes is thrown away
     say               is called with what is going on, line by line
@@ -137,7 +137,7 @@ def tuneup(
     require_turns()
     check_script(script)
     found, start = Tuneup(" ".join(script)), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="hpml-tuneup-", ignore_cleanup_errors=True) as name, _interrupted(found):
+    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as name, _interrupted(found):
         folder = Path(name)
         found.look = _look(script, folder, deadline_seconds, isolate)
         found.notes += _seen(found.look)
@@ -152,7 +152,7 @@ def tuneup(
 
         try:
             while left:
-                if time.monotonic() - start > 60 * minutes:
+                if found.rungs and time.monotonic() - start > 60 * minutes:
                     found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
                     break
                 now, left = left[:several], left[several:]
@@ -166,7 +166,7 @@ def tuneup(
                 say("the kept changes together …")
                 [found.together] = measured([_candidate("together", base, [rung.change for rung in found.kept])]).values()
         except EndsEarly as error:
-            found.notes.append(f"No gain can be measured: {error}. Let it train for longer, or lower --steps.")
+            found.notes.append(f"No gain can be measured: {error}.")
     found.absent |= {} if only or tips else BY_HAND
     found.seconds = time.monotonic() - start
     return found
@@ -187,9 +187,7 @@ def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate:
     if not look:
         raise LabError(f"{' '.join(script)} cannot be driven: {copy.failed}.", ADVICE)
     # An isolated copy has seen its own files; the lines to write are for those that it is a copy of.
-    return json.loads(
-        json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], json.dumps(str(Path.cwd()))[1:-1])
-    )
+    return json.loads(json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], ""))
 
 
 def at_once(gpu_bytes: Sequence[int]) -> int:

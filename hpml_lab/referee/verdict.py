@@ -10,7 +10,7 @@ from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
-from hpml_lab.referee.copies import require_turns
+from hpml_lab.referee.copies import OURS, require_turns
 from hpml_lab.referee.sameness import ALLOWED
 from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
@@ -65,7 +65,7 @@ def compare_scripts(
     names = " ".join(a), " ".join(b)
     base = Candidate(names[0], a, where=folders[0], isolate=isolate)
     other = Candidate("b", b, where=folders[1], isolate=isolate)
-    with tempfile.TemporaryDirectory(prefix="hpml-referee-", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as name:
         yardstick = Yardstick(base, Path(name), DEADLINE_SECONDS)
         try:
             found = compared(base, [other], yardstick, steps=steps, deadline_seconds=DEADLINE_SECONDS)["b"]

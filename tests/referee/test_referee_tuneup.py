@@ -1,8 +1,10 @@
 """Copies of whole scripts in turns. What is measured depends on the machine; classes, lines, pages and errors do not."""
 
+import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -12,6 +14,7 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment
+from hpml_lab.referee import copies
 from hpml_lab.referee.copies import copy_of
 from hpml_lab.referee.tuneup import at_once, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
@@ -41,6 +44,7 @@ for epoch in range(10_000):
 """
 SEVERAL = "SEVERAL = dict(is_initialized=lambda: True, get_world_size=lambda: 2)\n"
 ADVICE = "It has to train with an optimizer"
+DEADLINE = 120.0  # seconds; far above what a loaded machine needs
 
 
 @pytest.fixture
@@ -91,6 +95,36 @@ def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script,
     failed, rung = found.rungs
     assert failed.found.gain is None and not failed.kept and "no worker may read this" in failed.text
     assert rung.found.same.kind == "bitwise"
+
+
+def test_an_isolated_copy_finds_what_lies_beside_its_folder_and_leaves_the_folder_alone(tmp_path, monkeypatch):
+    """As `../data` of torch's own MNIST example: where it was not found each copy would download it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "numbers").write_text("7")
+    (tmp_path / "mine" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "mine" / "inner")
+    code = "import os; open('own', 'w'); raise SystemExit(open('../../data/numbers').read() + os.getcwd())"
+    (tmp_path / "temporary").mkdir()
+    with copy_of(["-c", code], "one", [], tmp_path / "temporary", deadline_seconds=DEADLINE, isolate=True) as copy:
+        assert copy.hear() is None
+    assert copy.failed == f"7{tmp_path}/temporary/one.files{tmp_path}/mine/inner"
+    assert list((tmp_path / "mine").rglob("*")) == [tmp_path / "mine" / "inner"]
+
+
+def test_a_script_in_the_folder_of_temporary_files_does_not_copy_the_copies(script, tmp_path, monkeypatch, nothing_left):
+    """Nor does it matter that it is slow: the first change is tried after the time, too."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = tuneup([script(HEAD + LOOP)], only=["gradients"], steps=2, minutes=0.0, isolate=True)
+    assert found.rungs[0].found.gain is not None and [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.parametrize("kept, size", [("mine", 2), (".git", 0)])
+def test_a_folder_that_is_too_large_to_copy_is_said(tmp_path, monkeypatch, kept, size):
+    monkeypatch.setattr(copies, "MOST_BYTES", 1)
+    (tmp_path / kept).mkdir()
+    (tmp_path / kept / "data").write_text("ab")
+    with pytest.raises(LabError, match="as ../data") if size else contextlib.nullcontext():
+        copies._copied(tmp_path, tmp_path.with_name(f"{tmp_path.name}-copy"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.sealed import sealed_record, unsealed_record
+from hpml_lab.referee.script_turns import Compared
 from hpml_lab.your_script.tools import from_outside, lab_report, lab_steps, trainings
 from hpml_lab.your_script.tools import lab as lab_module
 from hpml_lab.your_script.tools.lab import remark, run_lab
@@ -47,6 +49,7 @@ def script(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
         return name
 
+    write.folder = tmp_path
     return write
 
 
@@ -67,10 +70,13 @@ def test_epochs_are_read_from_between_other_lines(script):
         (KNOWN, ["--schedule", "cyclical"], "it does not take this: --schedule cyclical"),
         ("raise ValueError('no data')", [], "ValueError: no data"),
         ("import sys; sys.exit(3)", [], "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", [], "killed by signal 9"),
+        ("import torch; torch.zeros(1).cuda()", [], ("RuntimeError: ", "AssertionError: ")),
         ("print('epoch 1: load 1 s, train 2 s, total 0.0 s, loss 3')", [], "it prints epochs of 0 s"),
     ],
 )
-def test_a_run_without_epochs_says_why(script, text, options, why):
+def test_a_run_without_epochs_says_why(script, monkeypatch, text, options, why):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert run_script([script(text), *options], deadline_seconds=DEADLINE).failed.startswith(why)
 
 
@@ -86,6 +92,15 @@ def test_a_run_without_epochs_says_why(script, text, options, why):
 def test_numbers_are_read_in_every_form(script, line, loss, accuracy):
     row = run_script([script(f"print('epoch 1: load 5e-05 s, train 2 s, total 3 s, {line}')")], deadline_seconds=DEADLINE).last
     assert (row.load, row.accuracy) == (5e-05, accuracy) and row.loss == pytest.approx(loss, nan_ok=True)
+
+
+def test_an_error_of_several_lines_is_one_and_whole(script):
+    """As torchvision's, whose first line ends with a colon: alone it says of what the reason is missing."""
+    name = script("raise RuntimeError('cannot download x.gz:\\nTried a mirror, got:\\n<no such host>\\n')")
+    run = run_script([name], deadline_seconds=DEADLINE)
+    assert run.failed == "RuntimeError: cannot download x.gz: Tried a mirror, got: <no such host>"
+    with pytest.raises(NotHere, match="^no profile: RuntimeError: cannot download x.gz: Tried a mirror"):
+        from_outside.profile_lines(Lab([name], script.folder, DEADLINE))
 
 
 def test_a_run_that_does_not_end_is_ended(script):
@@ -143,9 +158,37 @@ def test_a_script_that_ignores_its_options_is_found_out(script, tmp_path):
     """Its trainings are all the same: neither seeds nor variants say anything."""
     name = script("for e in (1, 2): print(f'epoch {e}: load 1 s, train 1 s, total 2 s, loss {e}.5, accuracy 0.5')")
     lab = lab_of(name, tmp_path)
-    assert trainings.change_seeds(lab).says[0].startswith("The seeds tell no noise")
+    assert trainings.change_seeds(lab).says[0].startswith("The seeds tell no noise: each has the same accuracy")
     found = trainings.compare_schedules(lab)
-    assert sum("Does it use the option?" in line for line in found.says) == 3
+    assert sum(line.endswith("it trains so by itself, or ignores the option.") for line in found.says) == 3
+
+
+@pytest.mark.parametrize(
+    "text, seconds, why",
+    [
+        (KNOWN.replace(", accuracy {accuracy:.4f}", ""), DEADLINE, "the script prints no accuracy."),
+        (KNOWN, 1e-3, "too few of them have run."),
+    ],
+)
+def test_seeds_that_tell_no_noise_say_why(script, tmp_path, monkeypatch, text, seconds, why):
+    monkeypatch.setattr(trainings, "LATE", DEADLINE / seconds)
+    assert trainings.change_seeds(lab_of(script(text), tmp_path, seconds)).says[0] == f"The seeds tell no noise: {why}"
+
+
+def test_ranks_that_do_not_share_their_work_have_no_speed_up(script, tmp_path, monkeypatch):
+    """A script that knows nothing of ranks trains as a whole on each: its epochs are there twice."""
+    monkeypatch.setattr(trainings.torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(trainings.machine, "cores", lambda: 2)
+    name = script(KNOWN.replace('"--seed": int', '"--seed": int, "--batch": int'))
+    with pytest.raises(NotHere, match="each rank prints every epoch.*shares no work"):
+        trainings.scale_ranks(lab_of(name, tmp_path))
+
+
+def test_a_parser_that_names_no_option_does_not_hide_which_one_was_tried(script, tmp_path):
+    known = "print('epoch 1: load 1 s, train 1 s, total 2 s, loss 1')"
+    name = script(f"import sys\nif len(sys.argv) > 1: sys.exit('Usage: train.py')\n{known}")
+    with pytest.raises(NotHere, match="^with --seed 101: Usage: train.py$"):
+        trainings.change_seeds(lab_of(name, tmp_path))
 
 
 def test_five_optimizers_run_at_their_own_rate_and_at_one(script, tmp_path):
@@ -154,8 +197,9 @@ def test_five_optimizers_run_at_their_own_rate_and_at_one(script, tmp_path):
     for number, name in enumerate(trainings.OPTIMIZERS, start=1):
         assert losses[f"{name}, its own rate"] == pytest.approx(number / 3 + 0.49, abs=1e-4)
         assert losses[f"{name}, 0.01"] == pytest.approx(0.01 * number / 3 + 0.49, abs=1e-4)
-    with pytest.raises(NotHere, match="leave it out"):
-        trainings.compare_optimizers(Lab([script(KNOWN), "--lr", "0.05"], tmp_path))
+    for given in (["--lr", "0.05"], ["--lr=0.05"]):
+        with pytest.raises(NotHere, match="leave it out"):
+            trainings.compare_optimizers(Lab([script(KNOWN), *given], tmp_path))
 
 
 def test_what_does_not_fit_into_the_time_is_named(script, tmp_path, monkeypatch):
@@ -183,11 +227,34 @@ def test_a_profile_names_a_line_that_is_not_the_whole(script, tmp_path):
         from_outside.profile_lines(lab_of(script("raise ValueError('no data')"), tmp_path))
 
 
-def test_workers_of_a_script_without_steps_are_not_tried(script, tmp_path):
-    if not sys.platform.startswith("linux"):
-        pytest.skip("copies of a script take turns on Linux only")
-    with pytest.raises(NotHere, match="no gain can be measured"):
-        from_outside.try_workers(lab_of(script("import torch\nprint('no step')"), tmp_path))
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies of a script take turns on Linux only")
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("import torch\nprint('no step')", "it ends after 0 steps; let it train for longer"),
+        ("import torch\nraise ValueError('no data')", "ValueError: no data"),
+    ],
+)
+def test_workers_of_a_script_without_steps_are_not_tried(script, tmp_path, text, why):
+    """Only a script that has come to its end is told to train for longer."""
+    with pytest.raises(NotHere) as raised:
+        from_outside.try_workers(lab_of(script(text), tmp_path))
+    assert str(raised.value) == f"no gain can be measured: {why}"
+
+
+def test_numbers_of_workers_that_the_time_leaves_no_room_for_are_named(script, tmp_path, monkeypatch):
+    tried = []
+
+    def in_turns(base, candidates, yardstick, **options):
+        tried.extend(candidates)
+        return {each.name: Compared(None, None, "it ended early") for each in candidates}
+
+    monkeypatch.setattr(from_outside, "compared", in_turns)
+    monkeypatch.setattr(from_outside.machine, "cores", lambda: 8)
+    monkeypatch.setattr(from_outside, "require_turns", lambda: None)
+    found = from_outside.try_workers(lab_of(script(KNOWN), tmp_path, seconds=0.0))
+    assert [each.name for each in tried] == ["0 workers", "1 worker", "2 workers"]
+    assert found.says[-1] == "Not run within 0 s: 4 workers; 8 workers. --again with more --seconds does."
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------
@@ -283,6 +350,17 @@ def test_a_report_of_another_script_or_machine_is_left_alone(script, tmp_path):
     assert (tmp_path / "lab" / FILE).read_bytes() == before
 
 
+def test_a_report_has_the_commit_and_one_of_before_is_read(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(lab_module.machine, "commit", lambda: "1a2b3c4")
+    run_lab([script(KNOWN)], "lab", steps=["parts"])
+    path = tmp_path / "lab" / FILE
+    assert read_report(path).commit == "1a2b3c4"
+    before = unsealed_record(json.loads(path.read_text()))
+    del before["commit"]
+    path.write_text(json.dumps(sealed_record(before)))
+    assert read_report(path).commit == "" and read_report(path).step("parts").state == DONE
+
+
 def test_words_may_be_written_on_another_machine_than_the_figures(script, tmp_path, monkeypatch):
     """On a cluster a login node and a compute node: predictions before, sentences after."""
     name = script(KNOWN)
@@ -338,6 +416,7 @@ def test_the_page_has_each_step_and_loads_nothing(script):
     page = lab_page(run_lab([name], "lab", steps=["parts", "devices"]))
     assert "&lt;b&gt;half&lt;/b&gt; &amp; more" in page
     assert "17 % of the time it waits for batches" in page and page.count("<img") == 1
+    assert "background" not in page, "figures are drawn for a light ground and for a dark one"
     assert "Not run yet." in page, "of the steps that nobody asked for"
     assert not re.search(r'(src|href)="https?:', page)
 

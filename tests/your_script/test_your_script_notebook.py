@@ -1,13 +1,17 @@
 """A lab in a notebook: a cell asks, runs and shows a step, and the report is the one that the command line keeps."""
 
+import re
+
 import pytest
 
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.your_script import LabNotebook, scalars
 from hpml_lab.your_script.tools import lab as lab_module
-from hpml_lab.your_script.tools import lab_steps
-from hpml_lab.your_script.tools.lab_report import FILE, read_report
+from hpml_lab.your_script.tools import lab_report, lab_steps
+from hpml_lab.your_script.tools.lab import run_lab
+from hpml_lab.your_script.tools.lab_report import DONE, FILE, implausible, read_report
 from hpml_lab.your_script.tools.lab_task import Findings, LabTask, NotHere
 from hpml_lab.your_script.tools.script_runs import EpochRow
 from hpml_lab.your_script.views.lab_notebook import QUICK_STEPS
@@ -85,6 +89,34 @@ def test_a_step_is_shown_with_its_picture_and_a_text_that_is_the_same_everywhere
     [(figure, caption)] = card.pictures()
     assert figure.axes and len(caption) > 40 and repr(card) == "parts: Where an epoch's time goes"
     assert "Not done here: torch sees no GPU here" in lab().step("devices", run=True).html()
+
+
+def test_the_recorded_lab_stands_under_each_step_with_its_machine(lab, ran, tmp_path, monkeypatch):
+    """At quick it is what answers the question of a step that is not run; what was not possible there says so."""
+    monkeypatch.setattr(lab_report, "REFERENCE", tmp_path / "reference")
+    assert "Recorded" not in lab().step("workers").html() and lab().step("workers").pictures() == []
+    run_lab(lab().script, tmp_path / "reference" / "lab")
+    path = tmp_path / "reference" / "lab" / FILE
+    recorded = read_report(path)
+    recorded.machine, recorded.cores, recorded.commit = "a processor", 4, "1a2b3c4"
+    recorded.write(path.parent)
+    card = lab().step("workers")
+    found = card.html()
+    assert found.index("Not run at this size") < found.index("Recorded lab on the template: a processor, 4 cores, no GPU")
+    assert "commit 1a2b3c4" in found and "Rows of workers" in found and repr(card) == "workers: Workers of the loader"
+    [(_, caption)] = card.pictures()
+    assert caption.startswith("Recorded lab on the template, a processor")
+    assert "Not done here: torch sees no GPU here" in lab().step("devices").html()
+    [(_, caption)] = lab().step("parts").pictures()
+    assert not caption.startswith("Recorded"), "its own picture, where there is one"
+
+
+@pytest.mark.parametrize("path", sorted((REFERENCE / "lab").glob("*.json")), ids=lambda path: path.stem)
+def test_the_recorded_lab_is_whole(path):
+    report = read_report(path)
+    assert [step.name for step in report.steps if step.state] == list(lab_steps.TASKS) and report.step("parts").state == DONE
+    assert re.fullmatch("[0-9a-f]{7,40}", report.commit) and report.machine and report.script.startswith("lab_training.py")
+    assert implausible(report, report.tables) == []
 
 
 def test_the_report_becomes_a_page_and_numbers(lab):

@@ -73,7 +73,12 @@ def test_every_batch_norm_of_the_template_has_a_row():
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("import argparse; argparse.ArgumentParser().parse_args()", "it does not take this: --save"),
+        ("import argparse; argparse.ArgumentParser().parse_args()", "it does not take this: --save FILE"),
+        ("raise SystemExit('Usage: train.py')", "with --save FILE: Usage: train.py"),
+        (
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('--save-m', action='store_true'); p.parse_args()",
+            "it does not take this: --save FILE",
+        ),
         ("print('epoch 1: load 1 s, train 2 s, total 3 s, loss 1')", "it takes --save and writes no file"),
         (SAVES.replace("torch.save(net.", "torch.save(nn.Linear(2, 2)."), "there are no scales of batch norm in the file"),
     ],
@@ -166,9 +171,9 @@ def test_one_gpu_is_no_hindrance_where_the_script_is_told_to_leave_it(lab, monke
     made = lab("print(1)")
     with pytest.raises(NotHere, match="there is one GPU"):
         split_step(made)
-    made.script.extend(["--device", "cpu"])
-    with pytest.raises(NotHere, match="does not define"):
-        split_step(made)
+    for words in (["--device", "cpu"], ["--device=cpu"]):
+        with pytest.raises(NotHere, match="does not define"):
+            split_step(Lab([*made.script, *words], made.folder))
 
 
 def test_a_net_that_fails_is_said_in_one_step(lab, monkeypatch):

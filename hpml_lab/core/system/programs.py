@@ -9,6 +9,7 @@ The module imports only the standard library.
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -19,6 +20,14 @@ from typing import Any
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.shared_clock import CLOCK
+
+# How an error ends a traceback; what ends with a colon goes on in the next line. A launcher of ranks writes its own report
+# behind that of the script, which is none.
+ERROR = re.compile(
+    r"^((?!.*ChildFailedError)(?:[\w.]+Error|[\w.]+Exception|[\w.-]+: error)\b(?:.*:[ \t]*\n+)*.*)$", re.MULTILINE
+)
+RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # before each line of a rank's traceback
+MOST_CHARACTERS = 300  # of an error
 
 
 @dataclass(frozen=True)
@@ -109,3 +118,10 @@ def call_python_module(
         how = "did not finish in time" if finished.exitcode is None else f"ended with exit code {finished.exitcode}"
         raise RuntimeError(f"The interpreter that runs {module} {how}: {finished.stderr.strip()[-500:]}")
     return json.loads(finished.stdout)
+
+
+def last_error(stderr: str) -> str:
+    """Why a program failed, on one line: the last error in what it wrote, or else its last line; "" if it wrote nothing."""
+    text = RANK.sub("", stderr).strip()
+    found = ERROR.findall(text) or text.splitlines()[-1:]
+    return " ".join(found[-1].split())[:MOST_CHARACTERS] if found else ""

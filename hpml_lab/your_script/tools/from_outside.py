@@ -2,16 +2,17 @@
 
 import json
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.programs import run_python
+from hpml_lab.core.system.programs import last_error, run_python
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
-from hpml_lab.referee.copies import require_turns
+from hpml_lab.referee.copies import OURS, require_turns
 from hpml_lab.referee.sameness import ALLOWED, REORDERED
 from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 from hpml_lab.referee.tuneup import tuneup
@@ -49,7 +50,7 @@ def _faster_and_another(rows: Sequence[GainRow], same: set[str]) -> list[str]:
 def try_workers(lab: Lab) -> Findings:
     """Numbers of workers until no further one gains."""
     require_turns()
-    base, late = Candidate("as it is", lab.script, isolate=True), LATE * lab.seconds
+    base, late, end = Candidate("as it is", lab.script, isolate=True), LATE * lab.seconds, time.monotonic() + lab.seconds
     several = [
         Candidate(
             f"{workers} worker{'s' if workers != 1 else ''}",
@@ -62,18 +63,19 @@ def try_workers(lab: Lab) -> Findings:
         if workers <= max(2, 2 * machine.cores())
     ]
     found: dict[str, Compared] = {}
-    with tempfile.TemporaryDirectory(prefix="hpml-lab-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as folder:
         yardstick = Yardstick(base, Path(folder), late)
         try:
-            for start in range(0, len(several), AT_ONCE):
-                found |= compared(base, several[start : start + AT_ONCE], yardstick, deadline_seconds=late)
+            while several and not (found and time.monotonic() > end):
+                now, several = several[:AT_ONCE], several[AT_ONCE:]
+                found |= compared(base, now, yardstick, deadline_seconds=late)
         except EndsEarly as error:
-            raise NotHere(f"no gain can be measured: {error}. Let it train for longer") from None
+            raise NotHere(f"no gain can be measured: {error}") from None
     rows = [_gain(name, each) for name, each in found.items()]
     # Workers draw in another order, which is no other training.
     same = ALLOWED["rounding"] | {REORDERED}
     faster = [row for row in rows if row.verdict == "faster" and row.training in same]
-    says = _faster_and_another(rows, same)
+    says = _faster_and_another(rows, same) + not_run(lab, [each.name for each in several])
     if not faster:
         return Findings(["No number of workers gains beyond the noise.", *says], [Table("Workers of the loader", rows)])
     best = max(row.speed_up or 0.0 for row in faster)
@@ -98,7 +100,7 @@ def _tuned(lab: Lab, title: str, only: Sequence[str], allow: str) -> Findings:
     says += [f"{rung.change.title}, the lines:\n{found.lines_of(rung).strip()}" for rung in found.kept]
     if found.together is not None and found.together.gain is not None:
         says.append(f"All kept ones together: {found.together.gain}.")
-    says += [note.replace(", or lower --steps", "") for note in found.notes]
+    says += found.notes
     says += [f"{name}: {why}." for name, why in found.absent.items() if only and name not in late]
     return Findings(says + not_run(lab, late), [Table(title, rows)] if rows else [])
 
@@ -123,8 +125,8 @@ def profile_lines(lab: Lab) -> Findings:
     if run.exitcode is None:
         raise NotHere(f"it was not done after {LATE * lab.seconds:.0f} s; a shorter training, or --seconds, helps")
     if run.exitcode != 0 or not samples.exists():
-        said = [line for line in run.stderr.strip().splitlines() if not line.startswith("hpml-lab: the profile is")]
-        raise NotHere(f"no profile: {said[-1] if said else f'exit code {run.exitcode}'}")
+        said = [line for line in run.stderr.splitlines() if not line.startswith("hpml-lab: the profile is")]
+        raise NotHere(f"no profile: {last_error(chr(10).join(said)) or f'exit code {run.exitcode}'}")
     lines = read_lines(samples)
     # Most of the lines with a larger share call the whole training.
     small = [row for row in lines if row.total_percent < 50]

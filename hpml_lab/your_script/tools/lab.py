@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpml_lab.core.experiment.render import table_text
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.your_script.tools.lab_report import DONE, NOT_HERE, LabReport, LabStep, report_in
@@ -49,6 +50,7 @@ def run_lab(
             report.keep(task.name, DONE, found.says, found.tables, time.monotonic() - start, digest)
         except (NotHere, LabError) as reason:
             report.keep(task.name, NOT_HERE, [str(reason)], [], time.monotonic() - start, digest)
+        report.commit = machine.commit() or ""
         report.write(folder)
         for line in step_text(report, step).splitlines():
             say(line)

@@ -14,6 +14,7 @@ from hpml_lab.core.experiment.result_json import read_record, result_fields, wri
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import reader
 
 FILE = "report.json"
@@ -44,15 +45,24 @@ class LabStep:
 
 @dataclass
 class LabReport:
-    """All that is known of one script on one machine."""
+    """All that is known of one script on one machine.
+
+    commit  of this project's code, with which the last step ran; "" in a report of before, and where nobody knows it
+    """
 
     script: str = ""
     machine: str = ""
     cores: int = 0
     gpu: str = ""
     torch: str = ""
+    commit: str = ""
     steps: list[LabStep] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+
+    @property
+    def where(self) -> str:
+        """What it ran on, in a line."""
+        return f"{self.machine}, {self.cores} cores, {self.gpu or 'no GPU'}, torch {self.torch}"
 
     def step(self, name: str) -> LabStep:
         """The step of this name, which is added where there is none yet."""
@@ -102,7 +112,13 @@ def read_report(path: Path | str) -> LabReport:
         record = read_record(Path(path))
     except LabError as error:
         raise LabError(error.problem, ANOTHER) from error
-    return LabReport(**result_fields(record, HINTS, __name__))
+    return LabReport(**result_fields({"commit": "", **record}, HINTS, __name__))
+
+
+def recorded_report() -> LabReport | None:
+    """A whole lab on the template, which is shown beside the reader's own; None where none is recorded."""
+    path = REFERENCE / "lab" / FILE
+    return read_report(path) if path.exists() else None
 
 
 def said(text: str) -> bool:

@@ -27,6 +27,11 @@ class Lab:
     accuracies: list[float] = field(default_factory=list)
     runs: dict[tuple[str, ...], ScriptRun] = field(default_factory=dict)
 
+    @property
+    def words(self) -> list[str]:
+        """The script's words, of which `--lr=0.1` is two."""
+        return [part for word in self.script for part in (word.split("=", 1) if word.startswith("--") else [word])]
+
 
 @dataclass(frozen=True)
 class Findings:
@@ -53,4 +58,4 @@ class LabTask:
 
 def not_run(lab: Lab, names: Sequence[str]) -> list[str]:
     """A sentence about what a step had no time for, if there is such."""
-    return [f"Not run within {lab.seconds:.0f} s, which --seconds changes: {'; '.join(names)}."] if names else []
+    return [f"Not run within {lab.seconds:.0f} s: {'; '.join(names)}. --again with more --seconds does."] if names else []

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import importlib.util
 import io
+import re
 import sys
 import tempfile
 import types
@@ -45,8 +46,9 @@ def learned_scales(lab: Lab) -> Findings:
     with tempfile.TemporaryDirectory(prefix="hpml-lab-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "weights.pt"
         run = run_script([*lab.script, "--save", str(path)], deadline_seconds=LATE * lab.seconds)
-        if run.failed:
-            raise NotHere(run.failed)
+        if run.failed:  # argparse takes --save for --save-model, and then finds no use for the file
+            why = re.sub(rf"(--save )?{re.escape(str(path))}", "--save FILE", run.failed)
+            raise NotHere(why if "--save" in why else f"with --save FILE: {why}")
         if not path.exists():
             raise NotHere("it takes --save and writes no file")
         rows = scale_rows(read_weights(path))
@@ -83,7 +85,7 @@ def scale_rows(weights: dict[str, Tensor]) -> list[ScaleRow]:
 
 def split_step(lab: Lab) -> Findings:
     """Compute, communication and optimizer of a training step of the script's net, on one rank and on several."""
-    gpus = 0 if "cpu" in lab.script else torch.cuda.device_count()
+    gpus = 0 if "cpu" in lab.words else torch.cuda.device_count()
     if gpus == 1:
         raise NotHere("there is one GPU, and each rank needs its own: --device cpu behind the script lets them share the cores")
     ranks = [count for count in (1, 2, 4) if count <= (gpus or min(2, machine.cores()))]

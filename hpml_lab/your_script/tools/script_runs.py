@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.children import kill_group
-from hpml_lab.core.system.programs import started
+from hpml_lab.core.system.programs import last_error, started
 
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
 EPOCH = re.compile(
@@ -18,11 +18,6 @@ EPOCH = re.compile(
 )
 FORM = "epoch 1: load 0.5 s, train 3.1 s, total 3.7 s, loss 1.82, accuracy 0.35"  # an example of that line
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)|[Nn]o such option:? (.*)|(invalid choice: .*)")
-# How an error ends a traceback. A launcher writes its own report behind that of the script, which is none.
-ERROR = re.compile(
-    r"^(?:\[rank\d+\]: ?)?((?!.*ChildFailedError)(?:[\w.]+Error|[\w.]+Exception|[\w.-]+: error)\b.*)$", re.MULTILINE
-)
-LAST_CHARACTERS = 300  # of what a script that failed has said
 GRACE_SECONDS = 10.0  # for a launcher to end its ranks, which are in process groups of their own
 
 
@@ -106,8 +101,7 @@ def _why(code: int, stderr: str, epochs: Sequence[EpochRow]) -> str:
     if code and (unknown := UNKNOWN_OPTION.search(stderr)):
         return f"it does not take this: {next(filter(None, unknown.groups())).strip()}"
     if code:
-        named = ERROR.findall(stderr) or stderr.strip().splitlines() or [f"exit code {code}"]
-        return named[-1].strip()[-LAST_CHARACTERS:]
+        return last_error(stderr) or (f"exit code {code}" if code > 0 else f"killed by signal {-code}")
     if not epochs:
         return f"it prints no line of the form `{FORM}`"
     return "" if all(row.total > 0 for row in epochs) else "it prints epochs of 0 s: print more digits"

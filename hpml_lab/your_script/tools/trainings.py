@@ -6,7 +6,7 @@ The script has to take the template's options, `--optimizer adam`, and to print 
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 import torch
@@ -54,6 +54,8 @@ def _trained(lab: Lab, variants: Mapping[str, Sequence[str]]) -> Iterator[tuple[
             if number and time.monotonic() > end:
                 return
             found = run_script([*lab.script, *options], deadline_seconds=LATE * lab.seconds)
+            if found.failed and (tried := " ".join(options)) not in found.failed:  # as of a parser that names no option
+                found = replace(found, failed=f"with {tried}: {found.failed}")
             lab.runs[tuple(options)] = found
         if found.failed and not number:
             raise NotHere(found.failed)
@@ -81,7 +83,8 @@ def change_seeds(lab: Lab) -> Findings:
     lab.accuracies[:] = [row.accuracy for row in rows if row.accuracy is not None]
     says = not_run(lab, [name for name in variants if name not in runs])
     if (limit := noise_of(lab)) is None:
-        says.insert(0, "The seeds tell no noise: all trainings are the same, too few have run, or no accuracy is printed.")
+        why = "too few of them have run" if len(rows) <= len(SEEDS) else "each has the same accuracy. Does it use the option?"
+        says.insert(0, f"The seeds tell no noise: {why if lab.accuracies else 'the script prints no accuracy'}.")
     else:
         found = f"{min(lab.accuracies):.3f} to {max(lab.accuracies):.3f}"
         says.insert(
@@ -117,7 +120,9 @@ def _compare_trainings(lab: Lab, title: str, variants: Mapping[str, Sequence[str
         says = [f"{row.run}: {row.gain:+.3f}, more than another seed changes ({limit:.3f})." for row in beyond]
         says = says or [f"No difference is larger than what another seed changes ({limit:.3f})."]
     alike = [name for name, run in done.items() if name in variants and run.losses == done["as it is"].losses]
-    says += [f"{name}: every loss is that of the script as it is. Does it use the option?" for name in alike]
+    says += [
+        f"{name}: every loss is that of the script as it is: it trains so by itself, or ignores the option." for name in alike
+    ]
     says += [f"{name}: {why}." for name, why in failed.items()]
     return Findings(says + not_run(lab, [name for name in every if name not in runs]), [Table(title, rows)])
 
@@ -128,7 +133,7 @@ def _difference(accuracy: float | None, mean: float | None) -> float | None:
 
 def compare_optimizers(lab: Lab) -> Findings:
     """Five optimizers, all at one rate, and each at a rate of its own."""
-    if "--lr" in lab.script:
+    if "--lr" in lab.words:
         raise NotHere("the command gives --lr, which holds for every optimizer: leave it out")
     variants = {f"{name}, its own rate": ("--optimizer", name) for name in OPTIMIZERS}
     variants |= {f"{name}, {ONE_RATE:g}": ("--optimizer", name, "--lr", f"{ONE_RATE:g}") for name in OPTIMIZERS}
@@ -165,7 +170,7 @@ def compare_devices(lab: Lab) -> Findings:
 
 def scale_ranks(lab: Lab) -> Findings:
     """Strong scaling: the same batch on more ranks. Weak scaling: a batch that grows with the ranks."""
-    gpus = 0 if "cpu" in lab.script else torch.cuda.device_count()
+    gpus = 0 if "cpu" in lab.words else torch.cuda.device_count()
     counts = [ranks for ranks in (1, 2, 4, 8) if ranks <= (gpus or max(2, machine.cores()))]
     if len(counts) == 1:
         raise NotHere("there is one GPU, and each rank needs its own: --device cpu behind the script lets them share the cores")
@@ -184,6 +189,8 @@ def scale_ranks(lab: Lab) -> Findings:
         if run.failed:
             says.append(f"{kind}, {ranks} ranks: {run.failed}.")
             continue
+        if ranks > 1 and len({row.epoch for row in run.epochs}) < len(run.epochs):
+            raise NotHere("each rank prints every epoch, as if it were alone: the script shares no work with other ranks")
         alone = rows[0].seconds if rows else run.epoch_seconds
         rows.append(ScriptScaling(kind, ranks, size, run.epoch_seconds, alone / run.epoch_seconds))
     if len(rows) == 1 and says:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.experiment import Table
 from hpml_lab.core.experiment.registry import default_size
 from hpml_lab.core.experiment.render import folded, table_html
 from hpml_lab.core.experiment.results_folder import results_folder
@@ -17,7 +16,7 @@ from hpml_lab.core.show.prose import prose_html
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.your_script.lessons import lab_training
 from hpml_lab.your_script.tools.lab import digest_of, is_done, remark, run_lab
-from hpml_lab.your_script.tools.lab_report import DONE, LabReport, report_in
+from hpml_lab.your_script.tools.lab_report import DONE, LabReport, LabStep, recorded_report, report_in
 from hpml_lab.your_script.tools.lab_steps import task_called
 from hpml_lab.your_script.views.lab_page import FIGURES, lab_page
 
@@ -65,7 +64,7 @@ class LabNotebook:
         if run or self.size == "full" or name in QUICK_STEPS:
             seconds = SHORT if self.size == "quick" else LONG
             report = run_lab(self.script, self.folder, steps=[name], again=again, seconds=seconds)
-        return StepCard(report, name)
+        return StepCard(report, name, recorded_report())
 
     def explain(self, name: str, sentence: Any = ...) -> None:
         """Write down what you make of a step, if you say it. Raises LabError for a step that there is none of."""
@@ -84,35 +83,37 @@ class LabNotebook:
 
 @dataclass(frozen=True)
 class StepCard:
-    """One step of a lab, as a notebook shows it: pictures, sentences, tables."""
+    """One step of a lab, as a notebook shows it: pictures, sentences, tables, and those of the recorded lab if there is one."""
 
     report: LabReport
     name: str
+    recorded: LabReport | None = None
 
     def __repr__(self) -> str:
         return f"{self.name}: {task_called(self.name).title}"  # the same on every machine, for nbval
 
     def pictures(self) -> list[tuple[Any, str]]:
-        """(figure, caption) of each table that has one."""
-        tables = self.report.tables_of(self.report.step(self.name))
-        with style.in_style():
-            return [(draw(table), draw.__doc__) for table in tables if table.rows and (draw := FIGURES.get(_kind(table)))]
+        """(figure, caption) of each table that has one; those of the recorded lab where this one has not done the step."""
+        found = _drawn(self.report, self.name)
+        if not found and self.recorded is not None:
+            where = f"Recorded lab on the template, {self.recorded.where}: "
+            found = [(figure, where + caption) for figure, caption in _drawn(self.recorded, self.name)]
+        return found
 
     def html(self) -> str:
         step = self.report.step(self.name)
         expected = f"You expected: {html.escape(step.prediction)}. " if step.prediction else ""
         if not step.state:
-            return (
+            own = (
                 f"<p>{expected}Not run at this size, for it starts the script several times: a minute or two. "
                 "<code>run=True</code> in this cell runs it.</p>"
             )
-        lead = "" if step.state == DONE else "Not done here: "
-        words = "".join(_said(lead + line) for line in step.says)
-        tables = "".join(
-            f"<p><b>{html.escape(table.title)}</b></p>{table_html(list(table.columns.values()), table.cells())}"
-            for table in self.report.tables_of(step)
-        )
-        return f"{f'<p>{expected}</p>' if expected else ''}{words}{folded('The table', tables)}"
+        else:
+            own = (f"<p>{expected}</p>" if expected else "") + _words(step) + folded("The table", _tables(self.report, step))
+        if self.recorded is None or not (there := self.recorded.step(self.name)).state:
+            return own
+        where = html.escape(f"{self.recorded.where}, commit {self.recorded.commit}")
+        return own + folded(f"Recorded lab on the template: {where}", _words(there) + _tables(self.recorded, there))
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
@@ -122,8 +123,22 @@ class StepCard:
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
 
 
-def _kind(table: Table) -> str:
-    return type(table.rows[0]).__name__
+def _drawn(report: LabReport, name: str) -> list[tuple[Any, str]]:
+    tables = [table for table in report.tables_of(report.step(name)) if table.rows]
+    with style.in_style():
+        return [(draw(table), draw.__doc__) for table in tables if (draw := FIGURES.get(type(table.rows[0]).__name__))]
+
+
+def _words(step: LabStep) -> str:
+    lead = "" if step.state == DONE else "Not done here: "
+    return "".join(_said(lead + line) for line in step.says)
+
+
+def _tables(report: LabReport, step: LabStep) -> str:
+    return "".join(
+        f"<p><b>{html.escape(table.title)}</b></p>{table_html(list(table.columns.values()), table.cells())}"
+        for table in report.tables_of(step)
+    )
 
 
 def _said(line: str) -> str:
