@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.laps import Lap
@@ -70,6 +72,11 @@ class ScriptCopy:
             ready, _, _ = select.select([self.report], [], [], max(0.0, min(0.2, end - time.monotonic())))
             chunk = os.read(self.report, 1 << 16) if ready else b""
             self._rest += chunk
+            if ready and not chunk:  # it has ended, or has closed what it did not open
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(END_SECONDS)
+                self._end("it closes the files by which it takes turns" if self.process.poll() is None else "")
+                return None
             if not chunk and (self.process.poll() is not None or time.monotonic() > end):
                 self._end(f"no step within {self.deadline_seconds:.0f} s" if self.process.poll() is None else "")
                 return None
@@ -112,10 +119,12 @@ class ScriptCopy:
 
     def _end(self, why: str, otherwise: str = "") -> None:
         """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
-        kill_group(self.process.pid)
-        code = self.process.wait()
+        code = self.process.poll() or 0
+        kill_family(self.process)
         said = self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace").strip().splitlines()
-        self.failed = why or (said[-1] if said and code else otherwise or f"exit code {code}")
+        by = signal.strsignal(-code) if code < 0 else ""  # such as the kernel, which found no memory: nothing is said of that
+        last = f"it was ended by a signal: {by}" if by else said[-1] if said and code else ""
+        self.failed = why or last or otherwise or f"it ends after {self.steps} steps, with exit code {code}"
 
 
 @contextlib.contextmanager
@@ -138,7 +147,7 @@ def copy_of(
     isolate  let it run in a copy of that folder, so that it writes its files there
     """
     if isolate:
-        where = _copied(where or Path.cwd(), files_of(folder, name))
+        where = _copied(where or Path.cwd(), folder, name)
     (child_tokens, tokens), (report, child_report) = os.pipe(), os.pipe()
     paths = os.environ.get("PYTHONPATH")
     chosen = json.dumps({"tokens": child_tokens, "report": child_report, "changes": changes, "look": look})
@@ -163,23 +172,41 @@ def copy_of(
     try:
         yield ScriptCopy(name, process, tokens, report, deadline_seconds, stderr)
     finally:
-        kill_group(process.pid)
-        process.wait()
+        kill_family(process)
         os.close(tokens)
         os.close(report)
 
 
-def files_of(folder: Path, name: str) -> Path:
-    """Where an isolated copy runs."""
-    return folder / f"{name}.files"
+def kill_family(process: subprocess.Popen) -> None:
+    """Kill its group, and what it has started in sessions of their own, such as a server for its curves."""
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    kill_group(process.pid)
+    for other in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            other.kill()
+    process.wait()
 
 
-def _copied(source: Path, target: Path) -> Path:
+def files_of(folder: Path, name: str, source: Path) -> Path:
+    """Where an isolated copy runs: below what is above the source, too."""
+    return folder / f"{name}.files" / source.relative_to(source.anchor)
+
+
+def _copied(source: Path, folder: Path, name: str) -> Path:
     size = sum(path.lstat().st_size for path in source.rglob("*") if not {*path.parts} & NOT_COPIED)
     if size > MOST_BYTES:
         advice = f"At most {MOST_BYTES / 1e9:g} GB are copied for each run; start from a folder without data."
         raise LabError(f"{source} has {size / 1e9:.1f} GB.", advice)
-    return Path(shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED)))
+    target = files_of(folder, name, source)
+    shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+    for here, there in zip(source.parents, target.parents, strict=False):  # "../data" is found
+        with contextlib.suppress(OSError):
+            for path in here.iterdir():
+                if not os.path.lexists(there / path.name):
+                    (there / path.name).symlink_to(path)
+    return target
 
 
 def require_turns() -> None:
