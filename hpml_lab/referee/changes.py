@@ -145,7 +145,10 @@ def changes(cores: int, threads: int) -> list[Tip]:
             "images and weights in channels-last order",
             "11_tuning",
             (("channels_last", {}),),
-            _needs(lambda look: any(root["images"] for root in look["roots"]), "no network gets images (N, C, H, W)"),
+            _needs(
+                lambda look: any(root["images"] for root in look["roots"]),
+                "no network gets images (N, C, H, W) for convolutions",
+            ),
             lines="net = net.to(memory_format=torch.channels_last)\n"
             "images = images.contiguous(memory_format=torch.channels_last)  # each batch",
             redraws=True,  # in the order of memory
@@ -232,9 +235,9 @@ def as_diff(edits: Sequence[CallEdit], root: Path) -> str:
             changed = edited(source, [edit for edit in edits if edit.file == file])
         except (OSError, ValueError, SyntaxError):
             continue
-        name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        names = [f"{side}/{path.relative_to(root)}" if path.is_relative_to(root) else file for side in "ab"]
         lines = (text.splitlines(keepends=True) for text in (source, changed))
-        found += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}", n=1)
+        found += difflib.unified_diff(*lines, *names, n=1)
     return "".join(line if line.endswith("\n") else line + "\n" for line in found)
 
 

@@ -98,10 +98,11 @@ class Look:
 
     def _root(self, root, arguments) -> None:
         tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+        convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in root.modules())
         self.found["roots"].append(
             {
                 "class": type(root).__name__,
-                "images": any(tensor.ndim == 4 for tensor in tensors),
+                "images": convolves and any(tensor.ndim == 4 for tensor in tensors),
                 "device": next(root.parameters()).device.type,
                 "autocast": torch.is_autocast_enabled(next(root.parameters()).device.type),
                 "compiled": type(root).__name__ == "OptimizedModule" or root._compiled_call_impl is not None,

@@ -63,6 +63,8 @@ def test_the_diff_names_the_file_from_the_scripts_folder(tmp_path):
     found = as_diff([CallEdit(str(tmp_path / "train.py"), 2, 22, {"num_workers": "2"})], tmp_path)
     assert found.splitlines()[:2] == ["--- a/train.py", "+++ b/train.py"]
     assert "-loader = DataLoader(d)\n+loader = DataLoader(d, num_workers=2)\n" in found
+    elsewhere = as_diff([CallEdit(str(tmp_path / "train.py"), 2, 22, {"num_workers": "2"})], tmp_path / "another")
+    assert elsewhere.startswith(f"--- {tmp_path / 'train.py'}\n"), "as patch takes it, from anywhere"
 
 
 def test_a_file_that_is_gone_or_no_python_has_no_diff(tmp_path):

@@ -212,7 +212,7 @@ def test_habits_are_found_wherever_the_script_has_them(script, tmp_path, nothing
     )
     assert look["biases"] == ["Net.first"], "after `second` comes an operation in place"
     tips = {tip.name: as_diff(tip.edits(look), tmp_path) or tip.lines for tip in changes(2, 1) if not tip.why_not(look)}
-    assert "debugging-off" in tips
+    assert "debugging-off" in tips and "channels-last" not in tips, "images without a convolution"
     assert "+        net.zero_grad(True)\n" in tips["gradients-to-none"]
     assert "+    return chosen(list(parameters), lr=1e-2, fused=True)\n" in tips["fused"]
     assert 'DataLoader(Samples(), 16, **{**NAMES, "num_workers": 2, "persistent_workers": True})' in tips["workers-2"]
