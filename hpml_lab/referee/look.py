@@ -110,31 +110,35 @@ class Look:
                 "dtypes": sorted({str(parameter.dtype) for parameter in root.parameters()}),
             }
         )
-        seen, before = self.found["roots"][-1], _generators()
-        if not seen["compiled"]:  # what is compiled takes no hooks from elsewhere
-            root.register_forward_hook(lambda *_: seen.update(draws=seen["draws"] or before != _generators()))
-            self._watch_biases(root)
+        if not self.found["roots"][-1]["compiled"]:  # what is compiled takes no hooks from elsewhere
+            self._watch_call(root, self.found["roots"][-1])
 
-    def _watch_biases(self, root) -> None:
-        """What batch norm gets just as a module with a bias has made it: where they stand in the class does not tell."""
+    def _watch_call(self, root, seen: dict) -> None:
+        """Whether the call that follows draws random numbers, and what batch norm gets just as a module with a bias made it.
+
+        By hooks of no module, which the script could not save with its network any more; they are gone after the call.
+        """
+        paths, before = {id(module): path for path, module in root.named_modules()}, _generators()
         made: dict = {}  # {of a tensor: a weak reference, how often it was changed in place by then, and who made it}
 
-        def keep(name, output) -> None:
-            if isinstance(output, torch.Tensor):
-                made[id(output)] = (weakref.ref(output), output._version, name)
-
-        def compare(given) -> None:
-            for tensor in given:
+        def enter(module, given) -> None:
+            for tensor in given if isinstance(module, nn.modules.batchnorm._BatchNorm) else ():
                 made_by, version, name = made.get(id(tensor), (lambda: None, 0, ""))
                 if made_by() is tensor and tensor._version == version and name not in self.found["biases"]:
                     self.found["biases"].append(name)
 
-        for path, module in root.named_modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                module.register_forward_pre_hook(lambda module, given: compare(given))
-            elif getattr(module, "bias", None) is not None:
-                name = f"{type(root).__name__}.{path}"
-                module.register_forward_hook(lambda module, given, output, name=name: keep(name, output))
+        def leave(module, given, output) -> None:
+            norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+            if getattr(module, "bias", None) is not None and not norm and isinstance(output, torch.Tensor):
+                name = f"{type(root).__name__}.{paths.get(id(module), '')}"
+                made[id(output)] = (weakref.ref(output), output._version, name)
+            if module is root:
+                seen["draws"] = before != _generators()
+                for handle in handles:
+                    handle.remove()
+
+        hooks = nn.modules.module
+        handles = [hooks.register_module_forward_pre_hook(enter), hooks.register_module_forward_hook(leave)]
 
     def _report(self) -> None:
         steps = self._turns.steps - 1

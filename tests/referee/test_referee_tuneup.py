@@ -146,6 +146,7 @@ def test_waits_of_each_step_are_counted_and_not_those_of_an_evaluation_in_the_fi
 
 
 HABITS = """
+import io
 import threading
 
 NAMES = {"num_workers": 0}
@@ -194,6 +195,7 @@ def train():
             loss.backward()
         optimizer.step()
         float(loss)
+        torch.save(net, io.BytesIO())
 
 
 thread = threading.Thread(target=train)
