@@ -37,7 +37,7 @@ def turn_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 0.1 s)")
     parser.add_argument(
-        "--isolate", action="store_true", help="let each copy run in a copy of this folder; what it writes is thrown away"
+        "--isolate", action="store_true", help="let each copy run in a copy of this folder; what it writes there is thrown away"
     )
 
 

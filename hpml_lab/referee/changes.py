@@ -12,15 +12,17 @@ from hpml_lab.referee.copies import Setting
 
 Look = Mapping[str, Any]  # what `in_the_script.Look` has found
 FUSED = {"Adam", "AdamW", "SGD", "Adagrad"}  # on a CPU as well
+POSITIONS = {"set_to_none": 0, "num_workers": 5}  # as those that a call may give without their names
 FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor", "Muon"}
 
 
 @dataclass(frozen=True)
 class CallEdit:
-    """Keyword arguments of the call that begins in this line of a file."""
+    """Keyword arguments of the call that ends here: after this byte of a line."""
 
     file: str
     line: int
+    column: int
     keywords: Mapping[str, str]
 
 
@@ -36,6 +38,8 @@ class Tip:
     edits      (look) -> the calls to edit
     lines      what to write where no call says it
     reorders   whether samples may come in another order
+    lowers     whether it lowers the precision
+    redraws    whether a network that draws random numbers, as dropout does, may draw others
     kind       of those of one kind only the fastest is kept
     """
 
@@ -47,6 +51,8 @@ class Tip:
     edits: Callable[[Look], Sequence[CallEdit]] = lambda look: ()
     lines: str = ""
     reorders: bool = False
+    redraws: bool = False
+    lowers: bool = False
     kind: str = ""
 
 
@@ -58,21 +64,33 @@ def _of_loaders(
     def edits(look: Look) -> list[CallEdit]:
         rows = [row for row in look["loaders"] if row["file"] and workers in (None, bool(row["num_workers"]))]
         words = {keyword: repr(value) for keyword, value in options.items()}
-        return [CallEdit(row["file"], row["line"], words) for row in rows]
+        return [_at(row, words) for row in rows]
 
-    return Tip(name, title, "08_loading", (("loader", options),), why_not, edits, **more)
+    return Tip(name, title, "08_loading", (("loader", options),), why_not, edits, _in_any("DataLoader", options), **more)
 
 
 def _of_optimizers(name: str, title: str, options: dict[str, Any], classes: set[str]) -> Tip:
     """A change of a keyword argument of optimizers of these classes."""
 
     def edits(look: Look) -> list[CallEdit]:
-        return [CallEdit(row["file"], row["line"], {name: "True"}) for row in look["optimizers"] if row["file"]]
+        return [_at(row, {name: "True"}) for row in look["optimizers"] if row["file"]]
 
     why_not = _needs(
         lambda look: any(row["class"] in classes for row in look["optimizers"]), "no optimizer of torch.optim has the option"
     )
-    return Tip(name, title, "11_tuning", (("optimizer", options),), why_not, edits, kind="optimizer")
+    lines = _in_any("optimizer", options)
+    return Tip(name, title, "11_tuning", (("optimizer", options),), why_not, edits, lines, kind="optimizer")
+
+
+def _at(row: Mapping[str, Any], keywords: Mapping[str, str]) -> CallEdit:
+    return CallEdit(row["file"], row["line"], row["column"], keywords)
+
+
+def _in_any(name: str, options: Mapping[str, Any]) -> str:
+    """What to write where a library makes the call."""
+    return f"# where the {name} is made, or as options of the library that makes it:\n" + ", ".join(
+        f"{keyword}={value!r}" for keyword, value in options.items()
+    )
 
 
 def _needs(condition: Callable[[Look], bool], otherwise: str) -> Callable[[Look], str]:
@@ -97,7 +115,7 @@ def changes(cores: int, threads: int) -> list[Tip]:
     stay = {"persistent_workers": True}
     found = []
     for workers in sorted({max(1, cores // 2), cores, min(2 * cores, 8)}):
-        title = f"{workers} loader worker{'s' if workers > 1 else ''} that stay"
+        title = f"{workers} loader workers that stay" if workers > 1 else "1 loader worker that stays"
         options = {"num_workers": workers} | stay
         found.append(_of_loaders(f"workers-{workers}", title, options, without, False, reorders=True, kind="workers"))
     ahead = {"prefetch_factor": 4}
@@ -120,15 +138,20 @@ def changes(cores: int, threads: int) -> list[Tip]:
             (("matmul_precision", {"precision": "high"}),),
             _needs(_on_gpu, "no network on a GPU"),
             lines='torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True',
+            lowers=True,
         ),
         Tip(
             "channels-last",
             "images and weights in channels-last order",
             "11_tuning",
             (("channels_last", {}),),
-            _needs(lambda look: any(root["images"] for root in look["roots"]), "no network gets images (N, C, H, W)"),
+            _needs(
+                lambda look: any(root["images"] for root in look["roots"]),
+                "no network gets images (N, C, H, W) for convolutions",
+            ),
             lines="net = net.to(memory_format=torch.channels_last)\n"
             "images = images.contiguous(memory_format=torch.channels_last)  # each batch",
+            redraws=True,  # in the order of memory
         ),
         Tip(
             "gradients-to-none",
@@ -139,10 +162,9 @@ def changes(cores: int, threads: int) -> list[Tip]:
                 lambda look: any(not row["set_to_none"] for row in look["zero_grad"]), "zero_grad sets them to None already"
             ),
             lambda look: [
-                CallEdit(row["file"], row["line"], {"set_to_none": "True"})
-                for row in look["zero_grad"]
-                if row["file"] and not row["set_to_none"]
+                _at(row, {"set_to_none": "True"}) for row in look["zero_grad"] if row["file"] and not row["set_to_none"]
             ],
+            lines="optimizer.zero_grad(set_to_none=True)",
         ),
         _of_optimizers("foreach", "an optimizer that updates all parameters in few calls", {"foreach": True}, FOREACH),
         _of_optimizers("fused", "a fused optimizer", {"fused": True, "foreach": False}, FUSED),
@@ -151,7 +173,7 @@ def changes(cores: int, threads: int) -> list[Tip]:
             "anomaly mode, profiler and gradcheck off",
             "11_tuning",
             (("debugging_off", {}),),
-            _needs(lambda look: look["anomaly"] or look["profiler"], "no debugging tool is on"),
+            _needs(lambda look: look["debugging"], "no debugging tool is on"),
             lines="torch.autograd.set_detect_anomaly(False)  # and no profiler, no gradcheck, in the training itself",
         ),
         Tip(
@@ -161,6 +183,7 @@ def changes(cores: int, threads: int) -> list[Tip]:
             (("autocast", {"dtype": "bfloat16"}),),
             _needs(_float32, "autocast is on already, or the weights are not float32"),
             lines="with torch.autocast(device_type, torch.bfloat16):  # around the forward pass\n    outputs = net(inputs)",
+            lowers=True,
         ),
         Tip(
             "compiled",
@@ -169,6 +192,7 @@ def changes(cores: int, threads: int) -> list[Tip]:
             (("compiled", {}),),
             _needs(lambda look: any(not root["compiled"] for root in look["roots"]), "the network is compiled already"),
             lines="net.compile()  # before its first call",
+            redraws=True,  # with a generator of its own
         ),
     ]
     for number in sorted({1, cores} - {threads}):
@@ -211,50 +235,39 @@ def as_diff(edits: Sequence[CallEdit], root: Path) -> str:
             changed = edited(source, [edit for edit in edits if edit.file == file])
         except (OSError, ValueError, SyntaxError):
             continue
-        name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+        names = [f"{side}/{path.relative_to(root)}" if path.is_relative_to(root) else file for side in "ab"]
         lines = (text.splitlines(keepends=True) for text in (source, changed))
-        found += difflib.unified_diff(*lines, f"a/{name}", f"b/{name}", n=1)
+        found += difflib.unified_diff(*lines, *names, n=1)
     return "".join(line if line.endswith("\n") else line + "\n" for line in found)
 
 
 def edited(source: str, edits: Sequence[CallEdit]) -> str:
     """The source with the keyword arguments of each call replaced, or put before its closing parenthesis."""
-    calls = sorted(
-        (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)),
-        key=lambda node: (node.lineno, node.col_offset, -(node.end_lineno or 0)),
-    )
+    calls = {(node.end_lineno, node.end_col_offset): node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
     rows = source.encode().splitlines(keepends=True)
     starts = [sum(map(len, rows[:number])) for number in range(len(rows) + 1)]
-    pieces: dict[tuple[int, int], bytes] = {}
+    pieces: dict[tuple[int, int], str] = {}
+
+    def place(node: ast.expr) -> tuple[int, int]:
+        return starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
     for edit in edits:
-        call = _call_at(calls, edit)
+        call = calls.get((edit.line, edit.column))
         if call is None:
             continue
-        added = []
-        for name, value in edit.keywords.items():
-            old = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-            if old is None:
-                added.append(f"{name}={value}")
-            else:
-                place = (starts[old.lineno - 1] + old.col_offset, starts[(old.end_lineno or 0) - 1] + (old.end_col_offset or 0))
-                pieces[place] = value.encode()
-        if added:
-            end = starts[(call.end_lineno or 0) - 1] + (call.end_col_offset or 0) - 1
-            before = source.encode()[:end].rstrip()
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        given |= {name: call.args[at] for name, at in POSITIONS.items() if at < len(call.args) and name in edit.keywords}
+        added = {name: value for name, value in edit.keywords.items() if name not in given}
+        pieces |= {place(given[name]): value for name, value in edit.keywords.items() if name in given}
+        if None in given:  # **options may have it already, and nothing may be given twice
+            words = ", ".join(f'"{name}": {value}' for name, value in added.items())
+            first, last = place(given[None])
+            pieces[first, last] = f"{{**{source.encode()[first:last].decode()}, {words}}}"
+        elif added:
+            before = source.encode()[: starts[edit.line - 1] + edit.column - 1].rstrip()
             comma = ", " if (call.args or call.keywords) and not before.endswith(b",") else " " if before.endswith(b",") else ""
-            pieces[len(before), len(before)] = (comma + ", ".join(added)).encode()
+            pieces[len(before), len(before)] = comma + ", ".join(f"{name}={value}" for name, value in added.items())
     text = source.encode()
     for (start, end), new in sorted(pieces.items(), reverse=True):
-        text = text[:start] + new + text[end:]
+        text = text[:start] + new.encode() + text[end:]
     return text.decode()
-
-
-def _call_at(calls: Sequence[ast.Call], edit: CallEdit) -> ast.Call | None:
-    """The call whose lines hold the edit's; of several the innermost that has one of its keywords, or a constructor's name."""
-    around = [call for call in calls if call.lineno <= edit.line <= (call.end_lineno or 0)]
-    named = [call for call in around if _of(call.func) == "zero_grad" or _of(call.func)[:1].isupper()]
-    return (named or around or [None])[-1]
-
-
-def _of(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import last_error
@@ -74,6 +76,11 @@ class ScriptCopy:
             ready, _, _ = select.select([self.report], [], [], max(0.0, min(0.2, end - time.monotonic())))
             chunk = os.read(self.report, 1 << 16) if ready else b""
             self._rest += chunk
+            if ready and not chunk:  # it has ended, or has closed what it did not open
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(END_SECONDS)
+                self._end("it closes the files by which it takes turns" if self.process.poll() is None else "")
+                return None
             if not chunk and (self.process.poll() is not None or time.monotonic() > end):
                 self._end(f"no step within {self.deadline_seconds:.0f} s" if self.process.poll() is None else "")
                 return None
@@ -116,11 +123,13 @@ class ScriptCopy:
 
     def _end(self, why: str, otherwise: str = "") -> None:
         """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
-        kill_group(self.process.pid)
-        code = self.process.wait()
+        code = self.process.poll() or 0
+        kill_family(self.process)
         said = last_error(self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
-        self.at_its_end = not (why or said) and otherwise != ""
-        self.failed = why or said or otherwise or f"exit code {code}"
+        by = signal.strsignal(-code) if code < 0 else ""  # such as the kernel, which found no memory: nothing is said of that
+        last = f"it was ended by a signal: {by}" if by else said
+        self.at_its_end = not (why or last) and otherwise != ""
+        self.failed = why or last or otherwise or f"it ends after {self.steps} steps, with exit code {code}"
 
 
 @contextlib.contextmanager
@@ -168,10 +177,21 @@ def copy_of(
     try:
         yield ScriptCopy(name, process, tokens, report, deadline_seconds, stderr)
     finally:
-        kill_group(process.pid)
-        process.wait()
+        kill_family(process)
         os.close(tokens)
         os.close(report)
+
+
+def kill_family(process: subprocess.Popen) -> None:
+    """Kill its group, and what it has started in sessions of their own, such as a server for its curves."""
+    family = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    kill_group(process.pid)
+    for other in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            other.kill()
+    process.wait()
 
 
 def files_of(folder: Path, name: str) -> Path:

@@ -62,7 +62,7 @@ class Turns:
             os.set_inheritable(file, False)  # not for what the script starts
         self._tokens, self._report, self._process = tokens, report, os.getpid()
         self._losses: list[torch.Tensor] = []
-        self._optimizer: Optimizer | None = None
+        self._optimizers: list[Optimizer] = []  # of several that alternate, the first one's steps are counted
         self._left, self.steps, self._cold, self._start = 0, 0, False, (0.0, 0.0, 0.0)
         self._roots: dict[int, nn.Module] = {}
         self.at_roots: list = []  # (module, arguments) of each outermost module, before it is called for the first time
@@ -107,8 +107,8 @@ class Turns:
     def _after_step(self, optimizer: Optimizer, _arguments, _options) -> None:
         if os.getpid() != self._process:
             return
-        if self._optimizer is None:  # of several that alternate, the first one's steps are counted
-            self._optimizer = optimizer
+        if all(optimizer is not known for known in self._optimizers):
+            self._optimizers.append(optimizer)
             if (
                 torch.distributed.is_available()
                 and torch.distributed.is_initialized()
@@ -116,7 +116,7 @@ class Turns:
             ):
                 self.say(ended="it trains on several processes", after=0)
                 os._exit(0)
-        if optimizer is not self._optimizer:
+        if optimizer is not self._optimizers[0]:
             return
         self.steps += 1
         if self.steps == 1:
@@ -147,7 +147,7 @@ class Turns:
 
     def _digest(self) -> str:
         found = hashlib.sha256()
-        for group in self._optimizer.param_groups:
+        for group in (group for optimizer in self._optimizers for group in optimizer.param_groups):
             for parameter in group["params"]:
                 found.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         return found.hexdigest()
@@ -158,11 +158,9 @@ class Turns:
             self.say(ended="", after=self.steps)
 
     def _leave(self) -> None:
-        """End at once, with the workers: what the script would still do is not asked for."""
-        with contextlib.suppress(ValueError):  # of a thread that trains
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)
-        os._exit(0)
+        """Stand still, with the workers, until all are killed: what a process has started is not found once it is gone."""
+        while True:
+            os.killpg(0, signal.SIGSTOP)
 
     def say(self, **found) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more

@@ -12,7 +12,7 @@ IN_WORDS = {
     BITWISE: "bitwise identical",
     ROUNDING: "the same within rounding",
     PRECISION: "the same at a lower precision",
-    REORDERED: "other samples, the same distribution of losses",
+    REORDERED: "other samples or random numbers, the same distribution of losses",
     DIFFERENT: "not the same training",
 }
 # The yardstick's weights move one unit in the last place at each step; a kernel that adds in another order rounds each of its
@@ -57,11 +57,13 @@ def sameness(
     nudged: Sequence[Sequence[float]],
     digests: tuple[str, str] = ("", ""),
     reorders: bool = False,
+    lowers: bool = False,
 ) -> Sameness:
     """The class of a change by the losses of its steps: before, with it, before once more, and of copies that were nudged.
 
     digests   of the parameters at the end, before and with the change
-    reorders  whether the change is one that may draw samples in another order
+    reorders  whether the change is one that may draw samples or random numbers in another order
+    lowers    whether it is one that lowers the precision, and nothing else
     Where `before` and `again` differ already, nothing is bitwise, and their distance belongs to the yardstick.
     """
     steps = min(map(len, (before, after, again, *nudged)), default=0)
@@ -69,10 +71,11 @@ def sameness(
         return Sameness(DIFFERENT, f"only {steps} losses to compare")
     change, own = apart(before, after)[:steps], apart(before, again)[:steps]
     if not any(change) and digests[0] == digests[1]:
-        return Sameness(BITWISE, f"{steps} losses and the parameters")
+        numbers = "" if all(map(isfinite, before[:steps])) else "; not all losses are finite numbers"
+        return Sameness(BITWISE, f"{steps} losses and the parameters{numbers}")
     drifts = [list(accumulate(apart(before, one)[:steps], max)) for one in (again, *nudged)]
     band = [max(FLOOR, *values) for values in zip(*drifts, strict=True)]
-    twice = f", twice the same {max(own):.1g}" if any(own) else ""
+    twice = f", two copies as they are {max(own):.1g}" if any(own) else ""
     detail = f"the first loss {change[0]:.1g} apart, {steps} steps {max(change):.1g}; by rounding {band[-1]:.1g}{twice}"
     if all(here <= FACTOR * limit for here, limit in zip(change, band, strict=True)):
         return Sameness(ROUNDING, detail)
@@ -81,7 +84,8 @@ def sameness(
     alike, how = _same_level(before[:steps], after[:steps], max(own), band[-1])
     # A lower precision shows in the first loss, another update does not; and it is of the same samples, unlike half a batch.
     tracks = fmean(change[:EARLY]) <= OF_EARLY
-    if FLOOR < change[0] <= FIRST_OF_PRECISION and tracks and alike:
+    shows = lowers or (change[0] > FLOOR and not reorders)
+    if shows and change[0] <= FIRST_OF_PRECISION and tracks and alike:
         return Sameness(PRECISION, f"{detail}; {how}")
     if reorders and alike:
         return Sameness(REORDERED, f"the first loss {change[0]:.1g} apart; {how}")

@@ -30,7 +30,8 @@ NUDGES = 3  # copies that are a unit in the last place away
 class Candidate:
     """A script, the words after `python`, with changes.
 
-    reorders  whether they may let samples come in another order
+    reorders  whether they may let samples or random numbers come in another order
+    lowers    whether they lower the precision
     where     the folder that it runs in; `isolate`: each copy in a copy of it
     """
 
@@ -38,6 +39,7 @@ class Candidate:
     script: Sequence[str]
     settings: Sequence[Setting] = ()
     reorders: bool = False
+    lowers: bool = False
     where: Path | None = None
     isolate: bool = False
 
@@ -157,6 +159,7 @@ def compared(
                 [nudged[:losses] for nudged in yardstick.of(before.steps)],
                 digests,
                 candidate.reorders,
+                candidate.lowers,
             ),
             first_seconds=copy.first_seconds - before.first_seconds,
             step_seconds=(sorted(seconds["before"])[took // 2], sorted(seconds[candidate.name])[took // 2]),

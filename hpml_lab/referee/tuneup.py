@@ -29,7 +29,7 @@ BY_HAND = {
     "data-parallel": "it needs a launcher: notebook 13",
 }
 TEMPLATE = "tuneup.html.j2"
-WIDTH, ROW = 340, 22  # of the ladder, in pixels
+WIDTH, ROW = 240, 22  # of the ladder, in pixels
 
 
 @dataclass(frozen=True)
@@ -157,14 +157,16 @@ def tuneup(
                     break
                 now, left = left[:several], left[several:]
                 say(f"{', '.join(change.name for change in now)} …")
-                results = measured([_candidate(change.name, base, [change]) for change in now])
+                results = measured([_candidate(change.name, base, [change], found.look) for change in now])
                 found.rungs += [_rung(change, results[change.name], allow) for change in now]
                 for rung in found.rungs[-len(now) :]:
                     say(f"{rung.change.name}: {rung.text}; {rung.why}")
             _keep_one_of_each_kind(found)
             if len(found.kept) > 1:
                 say("the kept changes together …")
-                [found.together] = measured([_candidate("together", base, [rung.change for rung in found.kept])]).values()
+                [found.together] = measured(
+                    [_candidate("together", base, [rung.change for rung in found.kept], found.look)]
+                ).values()
         except EndsEarly as error:
             found.notes.append(f"No gain can be measured: {error}.")
     found.absent |= {} if only or tips else BY_HAND
@@ -201,9 +203,11 @@ def at_once(gpu_bytes: Sequence[int]) -> int:
     return min(TOGETHER, free // own - 2)
 
 
-def _candidate(name: str, base: Candidate, several: Sequence[Tip]) -> Candidate:
+def _candidate(name: str, base: Candidate, several: Sequence[Tip], look: dict[str, Any]) -> Candidate:
     settings = [setting for change in several for setting in change.settings]
-    return replace(base, name=name, settings=settings, reorders=any(change.reorders for change in several))
+    draws = any(root["draws"] for root in look["roots"])
+    reorders = any(change.reorders or (change.redraws and draws) for change in several)
+    return replace(base, name=name, settings=settings, reorders=reorders, lowers=any(change.lowers for change in several))
 
 
 def _rung(change: Tip, found: Compared, allow: str) -> TriedTip:
@@ -217,6 +221,9 @@ def _rung(change: Tip, found: Compared, allow: str) -> TriedTip:
         why += f"; the first step takes {found.first_seconds:.1f} s more{after}"
     if found.held_up:
         why += f"; {found.held_up}"
+    wider = next((name for name, kinds in ALLOWED.items() if found.same.kind in kinds), "")
+    if found.gain.faster and found.same.kind not in allowed and wider:
+        why += f"; --allow {wider} keeps it"
     return TriedTip(change, found, found.gain.faster and found.same.kind in allowed, why)
 
 
@@ -233,7 +240,7 @@ def _keep_one_of_each_kind(found: Tuneup) -> None:
 def _seen(look: dict[str, Any]) -> list[str]:
     """What no switch changes: waits of each step, and biases that batch norm takes away again."""
     notes = []
-    for wait in look["waits"]:
+    for wait in sorted(look["waits"], key=lambda wait: (wait["file"], wait["line"])):
         if wait["a_step"] >= FEW_WAITS:
             place = f"{os.path.relpath(wait['file'])}:{wait['line']}"
             often = f"{wait['by'].strip('_')} {number(wait['a_step'], 2)} times a step"

@@ -37,6 +37,26 @@ def test_a_lower_precision_shows_in_the_first_loss_and_keeps_the_level():
     assert kind(drifting(2e-3, 9, rate=1.0)) == PRECISION
 
 
+def test_of_a_change_that_lowers_the_precision_the_first_loss_need_not_tell():
+    """As where all outputs are 0.5 at first, whatever their bits; of any other change that is another update."""
+    after = [BEFORE[0], *drifting(2e-3, 9, rate=1.0)[1:]]
+    assert kind(after) == DIFFERENT and kind(after, lowers=True) == PRECISION
+    assert kind([x * (1 - 0.02 * t) for t, x in enumerate(BEFORE)], lowers=True) == DIFFERENT
+
+
+def test_a_change_that_draws_other_random_numbers_is_not_taken_for_a_lower_precision():
+    after = drifting(2e-3, 9, rate=1.0)
+    assert kind(after, reorders=True) == REORDERED and kind(after, reorders=True, lowers=True) == PRECISION
+
+
+def test_losses_that_are_no_numbers_are_named_where_they_agree():
+    lost = [math.nan] * STEPS
+    assert (
+        "finite" in sameness(lost, lost, lost, [lost]).detail
+        and "finite" not in sameness(BEFORE, BEFORE, BEFORE, NUDGED).detail
+    )
+
+
 def test_another_update_that_begins_with_the_same_loss_is_another_training():
     """As a learning rate that is a tenth higher: the first loss does not know of it."""
     assert kind([x * (1 - 0.002 * t) for t, x in enumerate(BEFORE)]) == DIFFERENT
@@ -73,7 +93,7 @@ def test_other_samples_of_the_same_distribution_are_named_only_for_a_change_that
 
 def test_a_script_that_differs_from_itself_sets_its_own_yardstick_and_nothing_is_bitwise():
     found = sameness(BEFORE, drifting(1e-3, 1), drifting(1e-3, 2), NUDGED)
-    assert found.kind == ROUNDING and "twice the same" in found.detail
+    assert found.kind == ROUNDING and "two copies as they are" in found.detail
     assert sameness(BEFORE, BEFORE, drifting(1e-3, 2), NUDGED, digests=("a", "b")).kind == ROUNDING
 
 

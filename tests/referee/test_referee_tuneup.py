@@ -15,8 +15,10 @@ from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment
 from hpml_lab.referee import copies
+from hpml_lab.referee.changes import as_diff, changes
 from hpml_lab.referee.copies import copy_of
-from hpml_lab.referee.tuneup import at_once, page, tuneup
+from hpml_lab.referee.script_turns import Compared
+from hpml_lab.referee.tuneup import TriedTip, Tuneup, at_once, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
@@ -131,7 +133,8 @@ def test_a_folder_that_is_too_large_to_copy_is_said(tmp_path, monkeypatch, kept,
     "text, why",
     [
         ("import torch\nprint('done')", "it ends after 0 steps"),
-        ("print('no torch')", "exit code 0"),
+        ("print('no torch')", "it ends after 0 steps, with exit code 0"),
+        (HEAD + "import os\nos.closerange(3, 1000)\n" + LOOP, "it closes the files by which it takes turns"),
         (HEAD + LOOP.replace("range(10_000)", "range(1)").replace("in loader", "in [*loader][:3]"), "it ends after 3 steps"),
         (HEAD + "input('ready?')\n" + LOOP, "EOFError"),
         (HEAD + "raise SystemExit('no data here')", "no data here"),
@@ -174,6 +177,140 @@ def test_waits_of_each_step_are_counted_and_not_those_of_an_evaluation_in_the_fi
     with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
         often = {(wait["by"], wait["a_step"]) for wait in copy.looked()["waits"]}
     assert often == {("item", 1)}, "that of the loss, which each step writes"
+
+
+HABITS = """
+import io
+import threading
+
+NAMES = {"num_workers": 0}
+
+
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return x[index], x[index].mean().item() + index * 0.0
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.norm, self.last = nn.Linear(192, 8), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)
+        self.after = nn.BatchNorm1d(8)
+
+    def forward(self, images):
+        hidden = torch.relu(self.norm(self.first(images.flatten(1))))
+        return self.last(self.after(torch.relu_(self.second(hidden))))
+
+
+def make(parameters):
+    chosen = torch.optim.Adam
+    return chosen(list(parameters), lr=1e-2)
+
+
+def watch():
+    while True:
+        loss.item()
+
+
+net = Net()
+optimizer = make(net.parameters())
+loss = torch.zeros(())
+threading.Thread(target=watch, daemon=True).start()
+
+
+def train():
+    for images, wanted in (pair for epoch in range(10_000) for pair in DataLoader(Samples(), 16, **NAMES)):
+        net.zero_grad(False)
+        loss = (net(images)[:, 0] - wanted.float()).square().mean()
+        with torch.autograd.detect_anomaly():
+            loss.backward()
+        optimizer.step()
+        float(loss)
+        torch.save(net, io.BytesIO())
+
+
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+"""
+
+
+def test_habits_are_found_wherever_the_script_has_them(script, tmp_path, nothing_left):
+    """In a thread that trains, in a network's zero_grad, around backward alone, in options with two stars."""
+    words = [script(HEAD + HABITS)]
+    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+        look = copy.looked()
+    assert [(wait["by"], wait["a_step"]) for wait in look["waits"]] == [("__float__", 1)], (
+        "not another thread's, nor those of samples"
+    )
+    assert look["biases"] == ["Net.first"], "after `second` comes an operation in place"
+    tips = {tip.name: as_diff(tip.edits(look), tmp_path) or tip.lines for tip in changes(2, 1) if not tip.why_not(look)}
+    assert "debugging-off" in tips and "channels-last" not in tips, "images without a convolution"
+    assert "+        net.zero_grad(True)\n" in tips["gradients-to-none"]
+    assert "+    return chosen(list(parameters), lr=1e-2, fused=True)\n" in tips["fused"]
+    assert 'DataLoader(Samples(), 16, **{**NAMES, "num_workers": 2, "persistent_workers": True})' in tips["workers-2"]
+
+
+def test_a_call_that_a_library_makes_is_named_and_no_other_is_edited(script, tmp_path, nothing_left):
+    """As of a trainer: the script's own line calls the library, which has other arguments."""
+    library = "def made(net):\n    return torch.optim.Adam(net.parameters(), lr=1e-2)\n"
+    of_library = f"exec(compile({library!r}, torch.__file__, 'exec'))\noptimizer = made(net)\n"
+    words = [script(HEAD.replace("optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)\n", of_library) + LOOP)]
+    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+        look = copy.looked()
+    [fused] = [tip for tip in changes(2, 1) if tip.name == "fused"]
+    assert [row["file"] for row in look["optimizers"]] == [""] and not fused.why_not(look)
+    assert "fused=True" in Tuneup("", look).lines_of(TriedTip(fused, Compared(None, None), True, ""))
+
+
+def test_an_isolated_copy_finds_what_is_next_to_the_folder(script, tmp_path, monkeypatch, nothing_left):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "seed.txt").write_text("3", encoding="utf-8")
+    (tmp_path / "code").mkdir()
+    monkeypatch.chdir(tmp_path / "code")
+    script(HEAD.replace("manual_seed(0)", "manual_seed(int(open('../data/seed.txt').read()))") + LOOP, "code/train.py")
+    found = tuneup(["train.py"], only=["gradients"], steps=1, isolate=True)
+    assert "+++ b/train.py" in found.lines_of(found.rungs[0])
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["seed.txt", "train.py"], "it wrote into its own folder"
+
+
+def test_a_digest_is_of_all_networks_that_are_trained(script, tmp_path, monkeypatch, nothing_left):
+    """Of two optimizers that alternate the second one's network may differ where the first one's does not."""
+    second = "import os\nother = nn.Linear(1, 1)\nwith torch.no_grad():\n    other.weight.fill_(float(os.environ['W']))\n"
+    second += "optimizer_of_other = torch.optim.SGD(other.parameters(), lr=1e-3)\n"
+    loop = LOOP.replace("optimizer.step()\n", "optimizer.step()\n        optimizer_of_other.step()\n", 1)
+    words, found = [script(HEAD + second + loop)], []
+    for weight in ("1", "2"):
+        monkeypatch.setenv("W", weight)
+        with copy_of(words, f"w{weight}", [], tmp_path, deadline_seconds=60) as copy:
+            copy.hear()
+            copy.turn(2)
+            copy.finish()
+            found.append(copy.digest)
+    assert all(found) and found[0] != found[1]
+
+
+def test_where_dropout_draws_in_the_order_of_memory_the_losses_are_another_draw(script, nothing_left):
+    name = script(HEAD.replace("nn.ReLU()", "nn.Dropout()") + LOOP)
+    [rung] = tuneup([name], only=["channels-last"], steps=5, isolate=True).rungs
+    assert rung.found.same.kind == "reordered" and "random numbers" in str(rung.found.same)
+
+
+def test_what_a_script_starts_in_a_session_of_its_own_ends_with_the_copies(script, nothing_left):
+    """As a server for its curves does, which no signal to the group reaches."""
+    server = "import subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    assert tuneup([script(HEAD + server + LOOP)], only=["gradients"], steps=1, isolate=True).rungs[0].found.gain
+
+
+def test_who_is_killed_under_a_change_has_no_last_words(script, nothing_left):
+    """As by the kernel, which found no memory: a warning of before is not why."""
+    killed = "import os, sys\nprint('a warning', file=sys.stderr)\nif optimizer.defaults['fused']: os.kill(os.getpid(), 9)\n"
+    found = tuneup([script(HEAD + killed + LOOP)], only=["fused", "gradients"], steps=1, isolate=True)
+    none, fused = found.rungs
+    assert none.found.gain and fused.text == "it was ended by a signal: Killed"
 
 
 def test_of_a_script_that_ends_early_the_turns_are_shorter(script, nothing_left):
