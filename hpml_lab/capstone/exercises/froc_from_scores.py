@@ -58,6 +58,7 @@ len(set(counted[counted >= 0].tolist())), (counted < 0).sum()
     repeats-are-false :: len(counted) - len(set(counted[counted >= 0].tolist())) :: You count all detections that find nothing
         new. || $REPEATED
 found / nodules
+    nodules-counted-twice :: (counted >= 0).sum() / nodules :: $REPEATED
     of-the-found :: found / max(len(set(hits[hits >= 0].tolist())), 1) :: You divide by the nodules that were hit at all. Those
         that no detection hits are missed too: divide by all.
 return points

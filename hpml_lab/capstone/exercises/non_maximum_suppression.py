@@ -200,6 +200,10 @@ def _explain(_: Callable, judged: list[Judged]) -> None:
             if all(length(centers[i] - centers[j]) > apart for j in kept):
                 hint = f"For {case} candidate {i} is missing, though none that you keep is near to it."
                 raise Mistake("far-one-missing", hint)
+        own, first = next(pair for pair in zip(kept, wanted, strict=False) if pair[0] != pair[1])
+        if scores[own] == scores[first]:
+            hint = f"For {case} you choose {own} where {first} has the same score. Of equal scores the first candidate wins."
+            raise Mistake("last-of-equal-scores", f"{hint} || An order that is reversed, or not stable, does not keep it.")
         if sorted(kept) == sorted(wanted):
             raise Mistake("not-the-largest-first", f"For {case} you keep the right ones; return the largest score first.")
         raise Mistake("better-one-missing", f"For {case} you keep a candidate though a better one is near to it.")

@@ -49,6 +49,7 @@ class Steps:
         self.rates: list[float] = []
         self.arrived: list[Arrival] = []
         self.in_training = True
+        self.left = self._counted()  # the gradient that was there before
         optimizer.register_step_post_hook(self._stepped)  # after a closure, and before the hooks of the answer
         for parameter in self.parameters:
             parameter.register_hook(self._arrived)
@@ -57,8 +58,7 @@ class Steps:
         self.arrived.append(Arrival(len(self.points), not gradient.any(), flat(self.parameters)))
 
     def _stepped(self, *_: object) -> None:
-        gradient = self.gradient()
-        self.gradients.append(gradient if self.counts is None else gradient * self.counts)
+        self.gradients.append(self._counted())
         self.points.append(flat(self.parameters))
         self.rates.append(float(self.optimizer.param_groups[0]["lr"]))
         self.in_training = self.in_training and self.net.training
@@ -66,6 +66,9 @@ class Steps:
     def gradient(self) -> torch.Tensor:
         """The gradient that is there now."""
         return flat(torch.zeros_like(each) if each.grad is None else each.grad for each in self.parameters)
+
+    def _counted(self) -> torch.Tensor:
+        return self.gradient() if self.counts is None else self.gradient() * self.counts
 
     def _differ(self, own: torch.Tensor, other: torch.Tensor) -> bool:
         """True where parameters differ, among those whose gradient counts."""
@@ -129,9 +132,10 @@ class Steps:
             raise Mistake("other-number-of-steps", hint)
         if step is None:
             return
-        if step and same(self.gradients[step], right.gradients[step] + self.gradients[step - 1], 1e-5):
-            hint = f"The gradient of step {step} (from 0) has that of the step before in it. || backward adds to what is there."
-            raise Mistake("accumulates", hint)
+        left, whose = (self.gradients[step - 1], "that of the step before") if step else (self.left, "one that was left before")
+        if left.any() and same(self.gradients[step], right.gradients[step] + left, 1e-5):
+            hint = f"The gradient of step {step} (from 0) has {whose} in it. || backward adds to what is there."
+            raise Mistake("accumulates" if step else "not-cleared-at-first", hint)
         if not self.in_training:
             hint = "In evaluation mode dropout and batch norm would not train: leave the net's mode as it is."
             raise Mistake("evaluation-mode", hint)

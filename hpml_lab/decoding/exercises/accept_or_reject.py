@@ -120,13 +120,16 @@ def judge_accept_or_reject(answer: Callable[..., Any]) -> None:
 
 def _explain(answer: Callable[..., Any], judged: list[Judged]) -> None:
     """Raise the Mistake that says what a wrong answer does: an impossible token, a wrong decision, or its distribution."""
-    for case, (p, _, token, *_), got, wanted in judged:
+    for case, (p, q, token, u, _), got, wanted in judged:
         got = int(got)
         if not 0 <= got < len(p):
             raise Mistake("no-such-token", f"For {case} you return {got}; the tokens are 0 to {len(p) - 1}.")
         if p[got] == 0:
             hint = f"For {case} you return token {got}, which the large net never gives: p is 0 there."
             raise Mistake("impossible-token", hint)
+        if got == token != wanted and any(int(answer(p.clone(), q.clone(), token, u, v)) != token for v in GRID[1]):
+            hint = f"For {case} token {token} is rejected, and your draw gives it again. The residual has nothing of it."
+            raise Mistake("rejected-token-drawn", hint)
         if (got == token) != (wanted == token):
             did, should = ("return", "rejected") if got == token else ("do not return", "accepted")
             raise Mistake("wrong-decision", f"For {case} you {did} the proposed token {token}, which is to be {should}.")

@@ -78,6 +78,8 @@ return n
         makes the sums known to all ranks? (Nothing overlaps with the compute either.)
     whole-payload-in-each-step :: 2 * (n - 1) * (latency + nbytes / bandwidth) :: In each step of the ring a rank sends one of
         N parts, not all bytes.
+    payload-sent-once :: 2 * (n - 1) * latency + nbytes / bandwidth :: Each of the 2 (N − 1) steps sends an N-th of the bytes:
+        together nearly twice all of them.
 lambda i: i + 2
     powers-of-two :: lambda i: 2 ** min(i, 60) :: $TRIED
     powers-of-two :: lambda i: 1 + 10 * i :: $TRIED

@@ -38,6 +38,8 @@ math.sqrt(q.shape[1])
 columns > rows[:, None]
     mask-reversed :: columns < rows[:, None] :: A token sees itself and what is earlier; yours sees itself and what is later.
     own-token-hidden :: columns >= rows[:, None] :: A token sees itself, too.
+    later-blocks-seen :: (columns > rows[:, None]) & (rank == source) :: The mask is right within the rank's own block. The
+        keys of later ranks are hidden, too, each of them.
     no-mask :: columns < 0 :: A token must not see what is later in the sequence. Which rows and columns is that in this block?
 source * len(k) + torch
     one-block-off :: (source + 1) * len(k) + torch :: $OFF

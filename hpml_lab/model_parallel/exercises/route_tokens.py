@@ -77,6 +77,9 @@ places < capacity
 places, -1)
     last-place :: places, capacity - 1) :: A token that is dropped has no place; yours takes that of another token.
     dropped-at-capacity :: places, capacity) :: The place of a token that is dropped is −1.
+return experts, weights, places
+    none-for-the-dropped :: return experts, weights * (places >= 0), places :: Weights do not depend on what is dropped: that
+        the choice adds nothing follows from its place alone.
 whole answer
     token-by-token :: token_by_token :: You serve all choices of a token before the next token. Here every token's first choice
         is served before any second one.

@@ -103,10 +103,14 @@ RUBRIC = Rubric(
 not gradient.isfinite().all()
     nan-missed :: gradient.isinf().any() :: No step is taken with a NaN in the gradient. An overflow shows as infinity or as
         NaN: inf - inf is NaN.
+    infinity-missed :: gradient.isnan().any() :: No step is taken with an infinity in the gradient: you look for NaN only.
+    only-where-none-is-finite :: not gradient.isfinite().any() :: One element that is not finite is enough to take no step:
+        `all` of them are finite, not `any`.
 return weight, scale * backoff, 0
     skips-elements :: return weight - lr * gradient.nan_to_num(0.0, 0.0, 0.0) / scale, scale * backoff, 0 :: After an overflow
         no element moves its weight, not even a finite one. Leave all weights unchanged.
     count-starts-at-one :: return weight, scale * backoff, 1 :: $ONE
+    count-goes-on :: return weight, scale * backoff, good :: Only good steps in a row count: an overflow restarts the count.
 scale, good = scale * growth, 0
     count-starts-at-one :: scale, good = scale * growth, 1 :: $ONE
 gradient / before

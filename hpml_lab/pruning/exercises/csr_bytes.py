@@ -64,6 +64,9 @@ BYTES = Rubric(
 int(weight.count_nonzero())
     small-ones-not-counted :: int((weight.abs() > 1e-6).sum()) :: You take small elements for 0. An element of 1e-9 is stored,
         too: only 0 itself is not.
+    negative-ones-not-counted :: int((weight > 0).sum()) :: You count what is above zero. Elements below zero are stored, too.
+kept * value
+    four-bytes-a-value :: kept * 4 :: Values are stored in their own dtype: not each has the 4 bytes of float32.
 pointers = weight.shape[0] + 1
     one-pointer-missing :: pointers = weight.shape[0] :: n rows need n + 1 pointers: the last one says where the last row ends.
     coo :: pointers = int(weight.count_nonzero()) :: A row index for each value is COO. CSR has pointers, one for each row and

@@ -150,6 +150,9 @@ def _explain(answer: Callable, index: int) -> None:
                 raise Mistake("zero-point-outside", hint)
         if index != 0 or q.shape != wanted[0].shape or same(q, wanted[0]):
             continue
+        if not q.is_floating_point() and torch.iinfo(q.dtype).max < high:
+            hint = f"For {case} the integers go from {low} to {high}; your q is {str(q.dtype)[6:]}, which cannot hold them."
+            raise Mistake("dtype-too-short", hint)
         if (found := (q < low) | (q > high)).any():
             hint = f"For {case} your q goes from {q.min():.6g} to {q.max():.6g}; the integers go from {low} to {high}."
             raise Mistake("not-clamped", hint)

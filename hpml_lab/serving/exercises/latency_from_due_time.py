@@ -271,4 +271,9 @@ def _explain(answer: Callable, judged: list[Judged]) -> None:
             known = sorted(done - moment for moment, done in zip(due, waits(due, service)[1], strict=True))
             text = f"From the moment due, the smallest latency is {known[0]:g} and the largest {known[-1]:g}; yours is "
             text += f"{plain(got[1]):g}."
+            if any(same(got[1], latency) for latency in known):
+                hint = (
+                    f"For {case} your first number is right. Your second, {plain(got[1]):g}, is the latency of another request."
+                )
+                raise Mistake("another-rank-from-due", f"{hint} {RANK}")
             raise Mistake("other-percentile-from-due", f"For {case} your first number is right. {text} {_WAITS}")

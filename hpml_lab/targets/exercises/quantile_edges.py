@@ -46,6 +46,8 @@ torch.quantile(targets, shares.to(targets))
     no-interpolation :: torch.quantile(targets, shares.to(targets), interpolation="nearest") :: $BETWEEN
     no-interpolation :: torch.quantile(targets, shares.to(targets), interpolation="midpoint") :: $BETWEEN
     no-interpolation :: targets.sort().values[(shares * len(targets)).long().clamp(max=len(targets) - 1)] :: $BETWEEN
+    equal-widths :: targets.min() + shares.to(targets) * (targets.max() - targets.min()) :: Your bins are equally wide. Bins
+        that hold equally many targets are narrow where targets are dense.
 edges.unique()
     ties-removed :: torch.stack([edge for edge in edges if (edges == edge).sum() == 1] or [edges[0]]) :: Of repeated edges one
         of each is needed, for its bin begins or ends there.

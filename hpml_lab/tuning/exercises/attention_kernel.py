@@ -58,6 +58,8 @@ RUBRIC = Rubric(
     """
 scores = tl.where(tl.trans(key) < keys, scores, -float("inf"))
     padding-counts :: scores = scores + 0.0 :: $PADDING
+range(0, keys, BLOCK)
+    last-keys-left-out :: range(0, keys // BLOCK * BLOCK, BLOCK) :: The last block of keys may be shorter, and counts, too.
 / WIDTH**0.5
     scores-not-scaled :: + 0.0 :: The scores are S = Q Kᵀ / √d, with d = WIDTH.
     divided-by-the-width :: / WIDTH :: The scores are S = Q Kᵀ / √d, with the root.

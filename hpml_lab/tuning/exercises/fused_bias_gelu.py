@@ -35,6 +35,8 @@ RUBRIC = Rubric(
     """
 index % columns
     bias-of-the-row :: index // columns :: index // columns is the row. A bias belongs to a column.
+    column-of-the-lane :: tl.arange(0, BLOCK) % columns :: The column follows from the place in x. The number of the lane is
+        that of the place only in program 0.
 0.5 * z * (1.0 + tl.erf(z / 1.4142135623730951))
     x-for-z :: 0.5 * x * (1.0 + tl.erf(z / 1.4142135623730951)) :: The factor in front is x + bias, too.
     bias-afterwards :: 0.5 * x * (1.0 + tl.erf(x / 1.4142135623730951)) + bias :: The bias is added before GELU.

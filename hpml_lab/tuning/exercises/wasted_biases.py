@@ -13,6 +13,7 @@ from hpml_lab.core.judge.rubric import Judged, Rubric
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
+FIRST = "Nothing stands before the first layer: `net[i - 1]` is then the last one."
 NOT_NEXT = "Another layer stands in between. After it a bias still has an effect: look at the next layer only."
 
 
@@ -47,6 +48,7 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
+        ("before-the-first", FIRST, [nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)]),
         ("many-layers", "Twelve layers: as text, '10' comes before '2'.", [*repeated]),
     ]
     return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]

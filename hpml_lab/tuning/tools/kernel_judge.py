@@ -16,7 +16,7 @@ UNTOUCHED = -12345.0  # what a kernel's result holds before it runs
 FAULTS = {
     "loads-outside": "Every load needs a mask that turns off the lanes without an element, and an offset that counts from the"
     " start of its own tensor, in elements.",
-    "stores-outside": "Mask the store as well: what it hits outside of the tensor belongs to something else.",
+    "stores-outside": "What a store hits there belongs to something else: look at its mask, and at its offset.",
     "stores-twice": "On a GPU both run at the same time, and either may win. Which elements belong to program i alone?",
     "loads-twice": "A kernel that is bound by memory takes as long as its bytes: keep what you have loaded in a variable.",
 }

@@ -35,6 +35,12 @@ def with_a_matrix(centers, scores, apart):
     return tuple(kept)
 
 
+def by_an_order_that_is_not_stable(centers, scores, apart):
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], 7 * i % 11))
+    moved = solution(centers[order], np.arange(len(order), 0.0, -1.0), apart)
+    return [order[i] for i in moved]
+
+
 WRONG = [
     *wrong_answers(
         solution,
@@ -46,6 +52,7 @@ WRONG = [
     ),
     ("near-ones-kept", lambda centers, scores, apart: solution(centers, scores, 0.9 * apart)),
     ("far-one-missing", lambda centers, scores, apart: solution(centers, scores, 1.3 * apart)),
+    ("last-of-equal-scores", by_an_order_that_is_not_stable),
     ("better-one-missing", lambda centers, scores, apart: solution(centers, scores.astype(np.float16), apart)),
 ]
 

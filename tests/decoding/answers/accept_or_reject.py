@@ -42,6 +42,13 @@ def accepted_by_half(p, q, token, u, v):
     return token if u < p[token] / q[token] / 2 else int((p.cumsum(0) <= v).sum())
 
 
+def last_token_for_what_is_missing(p, q, token, u, v):
+    """The residual is not divided by its sum, and what v finds behind it is the last token."""
+    if u * q[token] < p[token]:
+        return token
+    return min(int((torch.relu(p - q).cumsum(0) <= v).sum()), len(p) - 1)
+
+
 def uniform_over_the_rest(p, q, token, u, v):
     """After a rejection each token with p > q is as likely as the others."""
     if u * q[token] < p[token]:
@@ -69,6 +76,7 @@ WRONG = [
         ],
     ),
     ("wrong-decision", accepted_by_half),
+    ("rejected-token-drawn", last_token_for_what_is_missing),
     ("another-distribution", uniform_over_the_rest),
     ("another-distribution", weighted_by_the_ratio),
 ]

@@ -97,6 +97,7 @@ WRONG = [
         [
             ("evaluation-mode", before("net.eval()")),
             ("nearly-zero", (MASK, "parameters[name][~mask] = 1e-9")),
+            ("not-cleared-at-first", (CLEAR, ""), (AFTER, f"{AFTER}\n{CLEAR}")),
             ("another-gradient", ("in batches:", "in batches[::-1]:")),
             ("pruned-weights-in-a-pass", (FIRST, FIRST.removeprefix("    apply()\n"))),
             ("not-zero-in-the-end", (FIRST, "    for"), (CLEAR, f"        apply()\n{CLEAR}"), (AFTER, STEP)),

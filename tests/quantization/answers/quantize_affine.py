@@ -76,6 +76,7 @@ WRONG = [
             ("not-an-integer", (ZERO, "zero_point = quant_min - low / scale")),
             ("zero-point-outside", (ZERO, "zero_point = -torch.round(low / scale).int()")),
             ("not-clamped", (CLAMP, "q.int()")),
+            ("dtype-too-short", (CLAMP, f"{CLAMP.removesuffix('.int()')}.to(torch.int8)")),
             ("rounded-differently", (ROUND, "q = torch.round(torch.round(4 * x * (1 / scale)) / 4) + zero_point")),
             ("other-order", ("return q.clamp(quant_min, quant_max).int(), scale, zero_point", "return scale, zero_point, q")),
         ],

@@ -49,6 +49,7 @@ WRONG = [
             ("other-percentile-from-sent", (RANKED, 'np.percentile(latencies, share / 100, method="inverted_cdf")')),
             ("negative-latency", ("free - moment", "moment - free")),
             ("due-below-sent", (RESULT, "(ordered[0], 0.5 * ordered[1])")),
+            ("another-rank-from-due", (RESULT, "sorted(zip(from_sent, from_due))[rank]")),
             ("other-percentile-from-due", (RESULT, "(ordered[0], 1.6 * ordered[1])")),
         ],
     )

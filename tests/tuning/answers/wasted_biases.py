@@ -40,6 +40,13 @@ def every_layer_has_a_bias(net):
     return [str(index - 1) for index, norm in enumerate(norms) if norm and net[index - 1].bias is not None]
 
 
+def before_the_first_comes_the_last(net):
+    layers = list(net)
+    before = [(i - 1) % len(layers) for i, layer in enumerate(layers) if isinstance(layer, BATCH_NORMS)]
+    return [str(i) for i in before if getattr(layers[i], "bias", None) is not None]
+
+
+BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 BOTH, NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d)
 LAYERS = "list(net.named_children())"
 BIAS = 'getattr(one, "bias", None) is not None'
@@ -64,6 +71,7 @@ WRONG = [
     ("not-names", lambda net: [f"{name}.weight" for name in solution(net)]),
     ("many-layers", lambda net: [name for name in solution(net) if int(name) % 2 == 0]),
     ("not-next", anywhere_behind),
+    ("before-the-first", before_the_first_comes_the_last),
     ("truth-of-a-tensor", truth_of_a_bias),
     ("raises", runs_over_the_end),
     ("not-all-have-one", every_layer_has_a_bias),
