@@ -106,5 +106,5 @@ def expect_no_argument_ignored(
             seen.setdefault(position, []).append(same(own_other, own, 1e-12))
     for position, stays in seen.items():
         if len(stays) > 1 and all(stays):
-            hint = f"Whatever the caller passes as `{names[position]}`, yours is the same: is another number in its place?"
+            hint = f"Where only `{names[position]}` was another, yours stayed the same each time, and the right answer did not."
             raise Mistake("argument-ignored", hint)
