@@ -90,7 +90,7 @@ def in_place_sweep(root: Tensor) -> Gradients:
     return gradients
 
 
-class Passed:
+class Contributions:
     """How often each vjp of a graph is called from now on."""
 
     def __init__(self, root: Tensor) -> None:
@@ -140,7 +140,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     """{node: ∂root/∂node} for every node that a gradient reaches."""
     nodes = shared_uses()
     root = nodes["f"]
-    passed = Passed(root)
+    passed = Contributions(root)
     try:
         got = answer(root)
     except KeyError as error:
@@ -178,7 +178,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
         f"a second time {case}": nodes,
     }
     for case, graph in graphs.items():
-        passed = Passed(graph["f"])
+        passed = Contributions(graph["f"])
         own = answer(graph["f"])
         if strange := set(own) - set(topological_order(graph["f"])):
             hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
@@ -195,7 +195,7 @@ CONSTANT = (
 
 def _judge_constants(answer: Callable) -> None:
     graph = with_constants()
-    passed = Passed(graph["f"])
+    passed = Contributions(graph["f"])
     try:
         own = answer(graph["f"])
     except KeyError as error:
@@ -207,7 +207,7 @@ def _judge_constants(answer: Callable) -> None:
         raise Mistake("constant-has-a-gradient", CONSTANT)
 
 
-def _compare(got: Gradients, graph: dict[str, Tensor], case: str, passed: Passed) -> None:
+def _compare(got: Gradients, graph: dict[str, Tensor], case: str, passed: Contributions) -> None:
     """Raise a Mistake unless these are the gradients of the graph's nodes, in their shapes."""
     counts = dict(passed.counts)  # of the answer: what follows calls the vjps, too
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken, value_or_error
+from hpml_lab.core.judge.asked import ask_later, copied, given_last, keeps_a_dtype, names_taken, value_or_error
 from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.in_every_case import expect_no_argument_ignored, expect_no_factor
 from hpml_lab.core.judge.mistake import Mistake
@@ -168,7 +168,7 @@ def _expect_all_digits(
 ) -> None:
     """Raise Mistake if numbers of float64 pass through float32. It is told by their bits: no tolerance blames a small ε."""
     names = names_taken()
-    for case, arguments in cases.items() if "dtype" not in but else ():
+    for case, arguments in cases.items() if keeps_a_dtype() and "dtype" not in but else ():
         given = with_more_digits(arguments, names, but)
 
         def numbers_of(function: Callable[..., Any], handed: tuple[Any, ...] = given) -> torch.Tensor:
