@@ -67,11 +67,11 @@ def mean_of_rows(x, scale):
 ROWS = {f"{n} rows": (torch.arange(1.0, 2 * n + 1).reshape(n, 2) / 7, scale) for n, scale in ((2, 0.5), (3, 2.0), (5, 3.0))}
 
 
-def verdict_on(answer, changes=()):
+def verdict_on(answer):
     def judge(answer):
         expect_function(answer, mean_of_rows, ROWS)
 
-    found = exercises.Exercise("mean-of-rows", "", judge, takes=("x", "scale"), returns=like("x"), changes=changes)
+    found = exercises.Exercise("mean-of-rows", "", judge, takes=("x", "scale"), returns=like("x"))
     return exercises._judged(found, answer)
 
 
@@ -94,17 +94,6 @@ def test_what_is_the_same_in_every_case_is_named(name, answer):
 
 def test_float64_results_by_another_way_are_right():
     assert verdict_on(lambda x, scale: torch.ones(len(x), dtype=x.dtype) @ x * (scale / len(x)))
-
-
-def moved(x, scale):
-    x.data = x.data.clone()
-    return mean_of_rows(x, scale)
-
-
-def test_an_argument_that_may_change_stays_in_its_memory():
-    assert verdict_on(moved, changes=("x",)).mistake == "other-memory"
-    assert verdict_on(moved), "it may not be changed, and is not"
-    assert verdict_on(lambda x, scale: mean_of_rows(x.add_(0), scale), changes=("x",))
 
 
 def test_a_shape_inside_a_pair_is_compared():

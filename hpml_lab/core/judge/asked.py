@@ -20,10 +20,6 @@ from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
 OVERWRITTEN = "Two calls return results in the same memory: the second overwrites what the first returned."
-OTHER_MEMORY = (
-    "The result is right, but a tensor of `{}` lies in other memory than before. In place means that its own numbers are"
-    " written: a view of it, such as one vector of all weights, still has the old ones."
-)
 RUNS_NOTHING = (
     "With `yield` or `async` in it, a call of your function runs none of its lines: it only makes a generator or a coroutine."
     " Let it `return` its result."
@@ -43,14 +39,13 @@ class Asked:
     shared   a sentence about memory that a result has in common with an argument, or with an earlier result, and must not
     overwritten  the sentence of `shared` where a later call was seen to change what an earlier one had returned
     changed  the name of the first argument that a call changed, though it belongs to the caller; "" if there is none
-    moved    that of the first whose tensors lie in other memory after a call, though what it may change is theirs; "" if none
     seed     of the properties that this check alone has, which no answer can know
     """
 
     def __init__(self, takes: tuple[str, ...], returns: Any, changes: tuple[str, ...]) -> None:
         self.takes, self.returns, self.changes = takes, returns, changes
         self.given: tuple[Any, ...] | None = None
-        self.count, self.changed, self.moved, self.shared, self.overwritten = 0, "", "", "", ""
+        self.count, self.changed, self.shared, self.overwritten = 0, "", "", ""
         self.seed = hidden_seed()
         self.kind: Mistake | None = None
         self.later: list[Callable[[], None]] = []
@@ -67,9 +62,7 @@ class Asked:
             before = arguments if watched else tuple(map(copied, arguments))
             self.given = before if not options else (*before, *options.values())
             kept = [] if watched else self._results_apart_from(arguments)
-            places = [] if watched or self.moved else self._places(arguments)
             result = answer(*arguments, **options)
-            self.moved = self.moved or next((name for name, one, place in places if one.data_ptr() != place), "")
             if any(not same(one, was) for one, was in kept):
                 self.shared = self.overwritten = OVERWRITTEN
             if self.returns is None and (inspect.isgenerator(result) or inspect.iscoroutine(result)):  # behind a wrapper
@@ -95,12 +88,6 @@ class Asked:
             return result
 
         return asked
-
-    def _places(self, arguments: tuple[Any, ...]) -> list[tuple[str, torch.Tensor, int]]:
-        """(argument, tensor, where it lies) for the tensors that a call may change; a dictionary may hold the answer's own."""
-        named = ((name, value) for name, value in zip(self.takes, arguments, strict=False) if name in self.changes)
-        tensors = ((name, one) for name, value in named if not isinstance(value, dict) for one in tensors_in(value))
-        return [(name, one, one.data_ptr()) for name, one in tensors if isinstance(one, torch.Tensor)]
 
     def _results_apart_from(self, arguments: tuple[Any, ...]) -> list[tuple[Any, Any]]:
         """What the last calls returned, and copies of it, without what lies in memory that this call was given."""

@@ -31,7 +31,7 @@ import torch
 from hpml_lab.core.experiment.catalogue import exercise_modules, load_module, unknown
 from hpml_lab.core.experiment.results_folder import keep_verdict
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.asked import OTHER_MEMORY, RUNS_NOTHING, Asked, current
+from hpml_lab.core.judge.asked import RUNS_NOTHING, Asked, current
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
 from hpml_lab.core.judge.declared import difference_in_kind
 from hpml_lab.core.judge.mistake import CannotCheck, Mistake
@@ -202,8 +202,6 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
             raise
         if asked.shared:
             raise Mistake("not-new", asked.shared, asked.given)
-        if asked.moved:
-            raise Mistake("other-memory", OTHER_MEMORY.format(asked.moved), asked.given)
         if asked.changed:
             raise Mistake("inputs-changed", f"The result is right, but your function changed `{asked.changed}`.", asked.given)
     except Mistake as mistake:

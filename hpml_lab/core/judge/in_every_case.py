@@ -58,7 +58,7 @@ def expect_no_factor(
                 "another-unit", f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?"
             )
     whole = (own @ goal / (goal @ goal)).item()
-    if math.isfinite(whole) and whole and is_right_times([whole] * len(right)):
+    if math.isfinite(whole) and whole and abs(whole - 1) > 1e-4 and is_right_times([whole] * len(right)):
         if abs(whole + 1) < tolerance:
             raise Mistake("opposite-sign", "In every case yours is the right answer with the opposite sign.")
         raise Mistake("same-factor-off", f"In every case yours is {whole:.4g} times the right answer.")
@@ -68,8 +68,9 @@ def expect_no_factor(
                 hint = f"In every case yours is {said} `{name}` has {'items' if axis is None else f'places along axis {axis}'}."
                 raise Mistake("off-by-a-size", f"{hint} A sum and a mean differ by that.")
     for digits in range(1, 7):
-        if torch.allclose(own, goal.round(decimals=digits), rtol=1e-7, atol=1e-12, equal_nan=True):
-            raise Mistake("rounded", f"In every case yours is the right answer, rounded to {digits} decimals: do not round it.")
+        short = goal.round(decimals=digits)
+        if torch.allclose(own, short, rtol=1e-7, atol=1e-12, equal_nan=True) and not same(goal, short, 1e-7):
+            raise Mistake("rounded", f"In every case yours is the right answer rounded to {digits} places: do not round it.")
 
 
 def _sizes(cases: Mapping[str, tuple[Any, ...]]) -> dict[tuple[str, int | None], list[int]]:
@@ -96,6 +97,8 @@ def expect_no_argument_ignored(
 ) -> None:
     """Raise Mistake if one argument changes nothing in what a wrong answer returns, though it should each time."""
     names = names_taken()
+    if not names:
+        return
     seen: dict[int, list[bool]] = {}
     for case, position, given in mixed(cases, names, but):
         results = [[value_or_error(f, copy.deepcopy(one)) for one in (cases[case], given)] for f in (right, answer)]

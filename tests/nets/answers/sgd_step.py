@@ -44,12 +44,6 @@ def clears_outside_the_loop(parameters, lr):
 STEP, CLEAR = "p -= lr * p.grad", "p.grad = None"
 
 
-def gives_new_memory(parameters, lr):
-    for parameter in parameters:
-        parameter.data = parameter.data - lr * parameter.grad
-        parameter.grad = None
-
-
 WRONG = [
     *wrong_answers(
         solution,
@@ -80,7 +74,6 @@ WRONG = [
     ("stops-tracking", switches_tracking_off),
     ("leaves-autograd-off", switched_off),
     ("keeps-some-gradients", clears_outside_the_loop),
-    ("other-memory", gives_new_memory),
 ]
 
 

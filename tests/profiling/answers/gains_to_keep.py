@@ -39,7 +39,7 @@ def at_break_even_too(report, steps):
 
 WRONG = [
     ("another-training", lambda report, steps: {r["change"] for r in report if r["low"] > 1 and r["gain"] > 1 + r["noise"]}),
-    ("wrong-value", by_the_ladder),
+    ("argument-ignored", by_the_ladder),
     ("any-gain", by_two_percent),
     ("start-for-free", lambda report, steps: chosen(report, faster=lambda r: r["low"] > 1 and r["gain"] > 1 + r["noise"])),
     ("wrong-value", lambda report, steps: solution(report, steps) | {"together"}),
