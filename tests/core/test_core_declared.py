@@ -122,7 +122,7 @@ def test_faults_that_any_answer_can_have_are_named(judged, answer, mistake):
 
 
 def test_the_arguments_of_the_failing_call_are_given(judged):
-    verdict = judged(lambda x: 3 * x)
+    verdict = judged(lambda x: 3 * x + 1)
     assert verdict.mistake == "wrong-value" and torch.equal(verdict.given[0], X)
     assert "then `your_function(*verdict.given)`" in verdict.message
     assert judged(lambda x: 1 / 0).given is not None

@@ -10,6 +10,7 @@ import torch
 
 import hpml_lab
 from hpml_lab.core.judge import exercises
+from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.expect import expect_function, expect_keys, expect_no_autograd, expect_no_loop, expect_truths
 from hpml_lab.core.judge.mistake import Mistake
@@ -51,11 +52,53 @@ def test_an_answer_in_another_unit_is_named(factor, unit):
     assert name == "another-unit" and unit in hint and f"{factor:.4g} times" in hint
 
 
-def test_a_factor_that_is_no_units_or_not_in_every_case_names_none():
-    assert name_of(lambda x: [7 * value for value in right(x)])[0] == "wrong-value"
+def test_a_factor_that_is_no_units_or_not_in_every_case_names_no_unit():
+    name, hint = name_of(lambda x: [7 * value for value in right(x)])
+    assert name == "same-factor-off" and "7 times" in hint
     assert name_of(lambda x: [1000 * value for value in right(x)] if len(x) > 1 else [9.5])[0] == "wrong-value"
     with pytest.raises(Mistake, match="wrong-value"):  # of one number alone nothing can be told
         expect_function(lambda x: 300.0, sum, {"[3]": ([3.0],), "[1, 2]": ([1.0, 2.0],)})
+
+
+def mean_of_rows(x, scale):
+    return scale * x.mean(0)
+
+
+ROWS = {f"{n} rows": (torch.arange(1.0, 2 * n + 1).reshape(n, 2) / 7, scale) for n, scale in ((2, 0.5), (3, 2.0), (5, 3.0))}
+
+
+def verdict_on(answer):
+    def judge(answer):
+        expect_function(answer, mean_of_rows, ROWS)
+
+    found = exercises.Exercise("mean-of-rows", "", judge, takes=("x", "scale"), returns=like("x"))
+    return exercises._judged(found, answer)
+
+
+@pytest.mark.parametrize(
+    "name, answer",
+    [
+        ("opposite-sign", lambda x, scale: -mean_of_rows(x, scale)),
+        ("same-factor-off", lambda x, scale: 1.5 * mean_of_rows(x, scale)),
+        ("off-by-a-size", lambda x, scale: scale * x.sum(0)),
+        ("off-by-a-size", lambda x, scale: scale * x.mean(0) / len(x)),
+        ("rounded", lambda x, scale: mean_of_rows(x.double(), scale).round(decimals=3).to(x.dtype)),
+        ("argument-ignored", lambda x, scale: x.mean(0)),
+        ("float32-on-the-way", lambda x, scale: mean_of_rows(x.float(), scale).to(x.dtype)),
+        ("wrong-value", lambda x, scale: mean_of_rows(x, scale) + 1),
+    ],
+)
+def test_what_is_the_same_in_every_case_is_named(name, answer):
+    assert verdict_on(answer).mistake == name
+
+
+def test_float64_results_by_another_way_are_right():
+    assert verdict_on(lambda x, scale: torch.ones(len(x), dtype=x.dtype) @ x * (scale / len(x)))
+
+
+def test_a_shape_inside_a_pair_is_compared():
+    with pytest.raises(Mistake, match=r"wrong-shape: .* shape at \[1\] should be \(1,\); yours is \(\)"):
+        expect_function(lambda x: (x, x[0]), lambda x: (x, x), {"one": (torch.ones(1),)})
 
 
 def test_what_was_seen_and_the_rule_are_one_sentence_after_the_other_in_a_verdict():

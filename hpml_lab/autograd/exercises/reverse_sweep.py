@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hpml_lab.autograd.lessons.engine import Tensor, reshape, sum_, tanh, topological_order
+from hpml_lab.autograd.lessons.engine import Tensor, Vjp, reshape, sum_, tanh, topological_order
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 
 Gradients = dict[Tensor, np.ndarray]
 
@@ -90,17 +90,31 @@ def in_place_sweep(root: Tensor) -> Gradients:
     return gradients
 
 
-def recursive_sweep(root: Tensor) -> Gradients:
-    """A recursion that passes on the whole sum each time that a contribution arrives."""
-    gradients = {root: np.ones(root.shape)}
+class Contributions:
+    """How often each vjp of a graph is called from now on."""
 
-    def visit(node: Tensor) -> None:
-        for parent, vjp in node.parents:
-            gradients[parent] = gradients.get(parent, 0) + vjp(gradients[node])
-            visit(parent)
+    def __init__(self, root: Tensor) -> None:
+        self.counts: dict[tuple[Tensor, int], int] = {}
+        for node in topological_order(root):
+            node.parents = tuple((parent, self._counted(vjp, (node, i))) for i, (parent, vjp) in enumerate(node.parents))
 
-    visit(root)
-    return gradients
+    def _counted(self, vjp: Vjp, key: tuple[Tensor, int]) -> Vjp:
+        self.counts[key] = 0
+
+        def counted(gradient: np.ndarray) -> np.ndarray:
+            self.counts[key] += 1
+            return vjp(gradient)
+
+        return counted
+
+    def explain(self, case: str) -> None:
+        """Raise the Mistake of an answer that asked a vjp more than once, or never."""
+        if any(count > 1 for count in self.counts.values()):
+            hint = f"For {case} a node passed its gradient on more than once, and what had been passed on before counts again."
+            raise Mistake("passes-on-twice", f"{hint} || Visit each node once, when its sum is complete.")
+        if not all(self.counts.values()):
+            hint = f"For {case} a vjp was never called: a node that uses another twice has two pairs for it in `parents`."
+            raise Mistake("contribution-left-out", hint)
 
 
 RUBRIC = Rubric(
@@ -115,8 +129,6 @@ reversed(order)
 whole answer
     changed-in-place :: in_place_sweep :: A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an
         array changes another node's gradient as well: make a new array for a sum.
-    passes-on-twice :: recursive_sweep :: a is visited twice, and the second visit passes on everything that has arrived,
-        including what was already passed on. Visit each node once, when its sum is complete.
 """,
     TOO_EARLY="A node passed its gradient on before all its contributions had arrived: visit the nodes in the reverse of "
     "topological_order, where everything computed from a node comes before it.",
@@ -128,6 +140,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     """{node: ∂root/∂node} for every node that a gradient reaches."""
     nodes = shared_uses()
     root = nodes["f"]
+    passed = Contributions(root)
     try:
         got = answer(root)
     except KeyError as error:
@@ -156,7 +169,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     if any(node.grad is not None for node in nodes.values()):
         raise Mistake("sets-grad", "`.grad` of some node was changed, by you or by backward(): only return the gradients.")
     case = "a = x·y, b = tanh(a) + x, f = sum(a·b)"
-    _compare(got, nodes, case)
+    _compare(got, nodes, case, passed)
     graphs = {
         "s = x·x, c = s·s + tanh(tanh(s)), f = sum(tanh(tanh(c)) + c·c)": powers(),
         "f = x·x": square(),
@@ -165,11 +178,12 @@ def judge_reverse_sweep(answer: Callable) -> None:
         f"a second time {case}": nodes,
     }
     for case, graph in graphs.items():
+        passed = Contributions(graph["f"])
         own = answer(graph["f"])
         if strange := set(own) - set(topological_order(graph["f"])):
             hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
             raise Mistake("nodes-of-another-graph", hint)
-        _compare(own, graph, case)
+        _compare(own, graph, case, passed)
     _judge_constants(answer)
 
 
@@ -181,23 +195,31 @@ CONSTANT = (
 
 def _judge_constants(answer: Callable) -> None:
     graph = with_constants()
+    passed = Contributions(graph["f"])
     try:
         own = answer(graph["f"])
     except KeyError as error:
         if not isinstance(error.args[0], Tensor) or error.args[0].requires_grad:
             raise
         raise Mistake("asks-a-constant", f"{CONSTANT} Yours asks for the gradient of one.") from error
-    _compare(own, graph, "f = sum(3·x·x + k)")
+    _compare(own, graph, "f = sum(3·x·x + k)", passed)
     if any(not node.requires_grad for node in own):
         raise Mistake("constant-has-a-gradient", CONSTANT)
 
 
-def _compare(got: Gradients, graph: dict[str, Tensor], case: str) -> None:
+def _compare(got: Gradients, graph: dict[str, Tensor], case: str, passed: Contributions) -> None:
     """Raise a Mistake unless these are the gradients of the graph's nodes, in their shapes."""
+    counts = dict(passed.counts)  # of the answer: what follows calls the vjps, too
 
     def listed(gradients: Gradients) -> dict[str, np.ndarray]:
         return {name: np.asarray(gradients.get(node)) for name, node in graph.items()}
 
     root = graph["f"]
     mistakes = {f"{name}, {i}": (listed(wrong(root)), hint) for i, (name, wrong, hint) in enumerate(RUBRIC.single())}
-    expect(listed(got), listed(gradients_of(root)), case=f"{case}, by node,", mistakes=mistakes)
+    try:
+        expect(listed(got), listed(gradients_of(root)), case=f"{case}, by node,", mistakes=mistakes)
+    except Mistake as mistake:
+        passed.counts = counts
+        if mistake.name in UNKNOWN:
+            passed.explain(case)
+        raise

@@ -15,7 +15,7 @@ import torch
 from torch.overrides import _len_torch_function_stack
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-from hpml_lab.core.judge.declared import difference_in_kind, is_new, share_memory, tensors_in
+from hpml_lab.core.judge.declared import difference_in_kind, has_kind, share_memory, tensors_in
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
@@ -77,7 +77,7 @@ class Asked:
             mine = [result] if isinstance(result, list | dict | set) else []
             if any(one is other for one in mine for other in self.results):
                 self.shared = "Two calls return the same object: the second changes what the first has returned."
-            if is_new(self.returns):
+            if has_kind(self.returns, lambda kind: kind.new):
                 own, earlier = tensors_in([result]), tensors_in(list(self.results))
                 if any(share_memory(one, other) for one in own for other in earlier):
                     self.shared = OVERWRITTEN
@@ -141,6 +141,12 @@ def names_taken() -> tuple[str, ...]:
     return () if asked is None else asked.takes
 
 
+def keeps_a_dtype() -> bool:
+    """True where the running check's exercise promises a result of the dtype of an argument."""
+    asked = current.get()
+    return asked is not None and has_kind(asked.returns, lambda kind: bool(kind.argument) or isinstance(kind.dtype, str))
+
+
 def hidden_seed() -> int:
     return random.SystemRandom().getrandbits(32)
 
@@ -158,3 +164,13 @@ def ask_later(question: Callable[[], None]) -> None:
         question()
     else:
         asked.later.append(question)
+
+
+def value_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a function returns, or the error that it raises."""
+    try:
+        return function(*arguments)
+    except Mistake:  # found by a judge's own function around the answer
+        raise
+    except Exception as error:
+        return error

@@ -115,10 +115,10 @@ def _parts(value: Any, wanted: Any) -> list[tuple[Any, Any, Any]] | None:
     return list(zip(range(len(kinds)), value, kinds, strict=True))
 
 
-def is_new(wanted: Any) -> bool:
-    """True where something that a declared kind holds has memory of its own."""
+def has_kind(wanted: Any, of: Callable[[Kind], bool]) -> bool:
+    """True where something that a declared kind holds is of a kind: one that is new, for example."""
     parts = wanted.values() if isinstance(wanted, Mapping) else wanted if isinstance(wanted, list | tuple | set) else ()
-    return wanted.new if isinstance(wanted, Kind) else any(map(is_new, parts))
+    return of(wanted) if isinstance(wanted, Kind) else any(has_kind(part, of) for part in parts)
 
 
 def _is_number(value: Any, wanted: type) -> bool:

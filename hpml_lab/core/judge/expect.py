@@ -1,38 +1,19 @@
 """What judges ask of an answer: a value, a function over cases, a dictionary's keys, no loop, no autograd."""
 
 import copy
-import math
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 
-from hpml_lab.core.judge.asked import ask_later, copied, given_last, names_taken
+from hpml_lab.core.judge.asked import ask_later, copied, given_last, keeps_a_dtype, names_taken, value_or_error
 from hpml_lab.core.judge.declared import tensors_in
+from hpml_lab.core.judge.in_every_case import expect_no_argument_ignored, expect_no_factor
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
-from hpml_lab.core.judge.variations import MIXED, mixed, variants
+from hpml_lab.core.judge.variations import MIXED, mixed, variants, with_few_digits, with_more_digits
 from hpml_lab.core.judge.watch import torch_calls, watch
-
-OTHER_UNIT = "another-unit"
-UNITS = {  # what an answer in another unit is multiplied by
-    100.0: "percent for a fraction",
-    0.01: "a fraction for percent",
-    1e3: "ms for s",
-    1e6: "µs for s",
-    1e9: "ns for s",
-    1e-3: "kB for bytes",
-    1e-6: "MB for bytes",
-    1e-9: "GB for bytes",
-    2.0**-10: "KiB for bytes",
-    2.0**-20: "MiB for bytes",
-    2.0**-30: "GiB for bytes",
-    8.0: "bits for bytes",
-    0.125: "bytes for bits",
-    1 / math.log(2): "log2 for ln",
-    1 / math.log(10): "log10 for ln",
-}
 
 
 class Mistakes(Protocol):
@@ -69,10 +50,20 @@ def expect(
     if wanted is not None and given is None and not lists:
         kind = f"numbers of shape {tuple(wanted.shape)}" if wanted.ndim else "one number"
         raise Mistake("wrong-type", f"For {case} the answer should be {kind}; yours is {_kind(got)}.")
-    if hasattr(right, "shape") and wanted is not None and given.shape != wanted.shape:
-        raise Mistake("wrong-shape", f"For {case} the shape should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}.")
+    for where, own, goal in [("", got, right), *_parts(got, right)]:
+        given, wanted = numbers(own), numbers(goal)
+        if hasattr(goal, "shape") and given is not None and wanted is not None and given.shape != wanted.shape:
+            shapes = f"should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}"
+            raise Mistake("wrong-shape", f"For {case} the shape{where} {shapes}.")
     whose = "the" if reveal else "your"
     raise Mistake("wrong-value", f"For {case} {whose} answer {difference(got, right, tolerance, reveal=reveal)}.")
+
+
+def _parts(got: Any, right: Any) -> list[tuple[str, Any, Any]]:
+    """(where, what is there, what should be there) for each item of two lists or tuples of the same length."""
+    if not (isinstance(got, list | tuple) and isinstance(right, list | tuple) and len(got) == len(right)):
+        return []
+    return [(f" at [{i}]", *pair) for i, pair in enumerate(zip(got, right, strict=True))]
 
 
 def _kind(value: Any) -> str:
@@ -96,8 +87,8 @@ def expect_function(
               answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
     but       variants of `core/judge/variations.py` that the text leaves out, and arguments that have no other values
-    An answer that is right but for its unit is the mistake "another-unit"; a right one that changes its arguments,
-    "inputs-changed".
+    A wrong answer of which no known mistake gives all results can have one of OF_ANY; a right one that changes its arguments
+    is the mistake "inputs-changed".
     """
     got, given, changed = {}, {}, []
     for case, arguments in cases.items():
@@ -114,6 +105,7 @@ def expect_function(
             hint = f"For {changed[0]} the result is right, but your function changed its arguments."
             raise Mistake("inputs-changed", hint, given[changed[0]])
         ask_later(lambda: _expect_variants(answer, right, cases, but, tolerance, largest))
+        ask_later(lambda: _expect_all_digits(answer, right, cases, but))
         ask_later(lambda: _expect_gradients(answer, right, cases, tolerance))
         return
     try:
@@ -123,9 +115,7 @@ def expect_function(
         for name, (function, hint) in (mistakes or {}).items():
             if all(_alike(got[case], value_or_error(function, copy.deepcopy(cases[case])), tolerance, own) for case in telling):
                 raise Mistake(name.split(",")[0], hint)
-        if unit := _other_unit(got, wanted, tolerance):
-            factor, example = unit
-            raise Mistake(OTHER_UNIT, f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
+        expect_no_factor(got, wanted, cases, tolerance)
         raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
         for error in raised.values():
             for text, (name, hint) in (errors or {}).items():
@@ -135,7 +125,12 @@ def expect_function(
             if case in raised:
                 raised[case].add_note(case)
                 raise raised[case]
-            expect(got[case], wanted[case], case=case, tolerance=tolerance)
+            try:
+                expect(got[case], wanted[case], case=case, tolerance=tolerance)
+            except Mistake as mistake:
+                if mistake.name == "wrong-value":
+                    expect_no_argument_ignored(answer, right, cases, but, tolerance)
+                raise
     except Exception as mistake:
         mistake.given = given[wrong[0]]
         raise
@@ -156,7 +151,7 @@ def _expect_variants(
     """Raise Mistake if an answer that is right on the cases is not on what may be given as well."""
     names = names_taken()
     tried = [(case, *made) for case, arguments in cases.items() for made in variants(arguments, names, but)]
-    tried += [(case, MIXED, given) for case, given in mixed(cases, names, but)]
+    tried += [(case, MIXED, given) for case, _, given in mixed(cases, names, but)]
     for case, variant, given in tried:
         wanted = value_or_error(right, copy.deepcopy(given))
         if isinstance(wanted, Exception) or not _is_finite(wanted):
@@ -169,6 +164,32 @@ def _expect_variants(
         if isinstance(got, Exception):
             said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
         raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
+
+
+def _expect_all_digits(
+    answer: Callable[..., Any], right: Callable[..., Any], cases: Mapping[str, tuple], but: Collection[str]
+) -> None:
+    """Raise Mistake if numbers of float64 pass through float32. It is told by their bits: no tolerance blames a small ε."""
+    names = names_taken()
+    for case, arguments in cases.items() if keeps_a_dtype() and "dtype" not in but else ():
+        given = with_more_digits(arguments, names, but)
+
+        def numbers_of(function: Callable[..., Any], handed: tuple[Any, ...] = given) -> torch.Tensor:
+            found = [numbers(one) for one in tensors_in([value_or_error(function, copy.deepcopy(handed))])]
+            found = [one.reshape(-1) for one in found if one is not None and one.dtype == torch.float64]
+            return torch.cat(found) if found else torch.empty(0)
+
+        own, goal = numbers_of(answer), numbers_of(right)
+        if not len(goal) or own.shape != goal.shape or not goal.isfinite().all():
+            continue
+        if (own == own.float()).all() and not same(own, goal, 1e-10):
+            hint = f"For {case} in float64, each number of your result is one that float32 can hold."
+            raise Mistake("float32-on-the-way", f"{hint} Where does it pass through float32?", given_last(given))
+        for position, name in enumerate(names[: len(given)]):
+            rounded = with_few_digits(given, position)
+            if not same(numbers_of(right, rounded), goal, 1e-11) and torch.equal(numbers_of(answer, rounded), own):
+                hint = f"For {case} in float64, digits of `{name}` that float32 has not change nothing in your result."
+                raise Mistake("float32-on-the-way", f"{hint} Where does it pass through float32?", given_last(given))
 
 
 def _expect_gradients(
@@ -216,32 +237,6 @@ def _is_finite(value: Any) -> bool:
 
 def _has_float32(value: Any) -> bool:
     return any(str(one.dtype).endswith("float32") for one in tensors_in(list(value)))
-
-
-def value_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What a function returns, or the error that it raises."""
-    try:
-        return function(*arguments)
-    except Mistake:  # found by a judge's own function around the answer
-        raise
-    except Exception as error:
-        return error
-
-
-def _other_unit(got: Mapping[str, Any], wanted: Mapping[str, Any], tolerance: float) -> tuple[float, str] | None:
-    """The factor of UNITS between all numbers of an answer and the right ones, with its example; None where there is none."""
-    given, right = [], []
-    for case, value in wanted.items():
-        own, goal = numbers(got[case]), numbers(value)
-        if own is None or goal is None or own.shape != goal.shape:
-            return None
-        given.append(own.to(torch.float64).reshape(-1))
-        right.append(goal.to(torch.float64).reshape(-1))
-    own, goal = torch.cat(given), torch.cat(right)
-    if len(goal[goal.isfinite()].unique()) < 2:  # one number can be a multiple of another by chance
-        return None
-    found = (unit for unit in UNITS.items() if torch.allclose(own, unit[0] * goal, rtol=tolerance, atol=0.0, equal_nan=True))
-    return next(found, None)
 
 
 def _alike(got: Any, mistake: Any, tolerance: float, largest: float) -> bool:

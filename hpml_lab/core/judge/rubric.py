@@ -31,7 +31,9 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hpml_lab.core.judge.expect import OTHER_UNIT, expect, expect_function, value_or_error
+from hpml_lab.core.judge.asked import value_or_error
+from hpml_lab.core.judge.expect import expect, expect_function
+from hpml_lab.core.judge.in_every_case import OF_ANY
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
 
@@ -140,7 +142,7 @@ class Rubric:
         try:
             expect_function(answer, right, cases, mistakes=self, errors=errors, tolerance=tolerance, but=but)
         except Mistake as mistake:
-            if mistake.name not in (*UNKNOWN, OTHER_UNIT):  # what an exercise knows of its own numbers goes first
+            if mistake.name not in (*UNKNOWN, *OF_ANY):  # what an exercise knows of its own numbers goes first
                 raise
             judged = [
                 Judged(case, given, value_or_error(answer, copy.deepcopy(given)), right(*copy.deepcopy(given)))

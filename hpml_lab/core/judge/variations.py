@@ -16,6 +16,7 @@ from hpml_lab.core.judge.same import same
 OTHER = {torch.float32: torch.float64, torch.float64: torch.float32}
 SMALLER, LARGER = 12 / 16, 13 / 16  # keep signs, orders and what lies between 0 and 1
 SCALE = 2.0**12  # exact: only exponents change
+QUARTER_PLACE = 2.0**-25  # relative: a quarter of float32's last place, or a half
 
 
 class Variation(NamedTuple):
@@ -64,6 +65,21 @@ def _other_precision(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype in (np.float32, np.float64):
         return value.astype(np.float64 if value.dtype == np.float32 else np.float32)
     return value
+
+
+def _in_float64(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value
+    return value.astype(np.float64) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else value
+
+
+def _more_digits(value: Any) -> Any:
+    """The numbers in float64, and none of them one that float32 can hold."""
+    return value if isinstance(value, float) else _times(1 + QUARTER_PLACE)(_in_float64(value))
+
+
+def _through_float32(value: Any) -> Any:
+    return _in_float64(_other_precision(_in_float64(value)))
 
 
 def _times(factor: float) -> Callable[[Any], Any]:
@@ -129,8 +145,11 @@ MOST_MIXED = 40  # of all cases together
 
 def mixed(
     cases: Mapping[str, tuple[Any, ...]], names: Sequence[str], but: Collection[str]
-) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Cases with one argument of another case, a number, a text or a tensor: what is kept by the others alone shows here."""
+) -> Iterator[tuple[str, int, tuple[Any, ...]]]:
+    """Cases with one argument of another case, a number, a text or a tensor: what is kept by the others alone shows here.
+
+    Yields the case, the position of the argument, and all arguments.
+    """
     if "mixed" in but:
         return
     made, known = 0, list(cases.values())
@@ -142,7 +161,7 @@ def mixed(
             other = next((other for other in others if _can_stand_for(other, value)), None)
             if other is not None and made < MOST_MIXED:
                 made += 1
-                yield case, (*arguments[:position], other, *arguments[position + 1 :])
+                yield case, position, (*arguments[:position], other, *arguments[position + 1 :])
 
 
 def _can_stand_for(other: Any, value: Any) -> bool:
@@ -178,3 +197,15 @@ def variants(
         made = tuple(value if stays and kept else _mapped(value, change) for value, kept in zip(arguments, fixed, strict=False))
         if touched:
             yield variant, made
+
+
+def with_more_digits(arguments: tuple[Any, ...], names: Sequence[str], but: Collection[str]) -> tuple[Any, ...]:
+    """The arguments in float64, with digits that float32 has not; those that `but` names stay as they are."""
+    kept = [name in but for name in names] + [False] * len(arguments)
+    changes = (_in_float64 if stays else _more_digits for stays in kept)
+    return tuple(map(_mapped, arguments, changes))
+
+
+def with_few_digits(arguments: tuple[Any, ...], position: int) -> tuple[Any, ...]:
+    """The same arguments, the numbers of one of them rounded to those that float32 can hold."""
+    return (*arguments[:position], _mapped(arguments[position], _through_float32), *arguments[position + 1 :])

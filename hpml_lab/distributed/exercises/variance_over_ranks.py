@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.asked import value_or_error
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.expect import value_or_error
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric, item
 from hpml_lab.core.judge.same import same, shown

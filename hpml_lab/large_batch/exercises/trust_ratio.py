@@ -10,6 +10,7 @@ import torch
 from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.in_every_case import OF_ANY
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same, shown
@@ -143,7 +144,7 @@ def judge_trust_ratio(answer: Callable) -> None:
                 mistakes=MistakesOfKind(belongs),
             )
         except Mistake as mistake:
-            if mistake.name == "wrong-value":
+            if mistake.name in ("wrong-value", *OF_ANY):
                 _explain(answer, cases, kind, belongs)
             raise
 

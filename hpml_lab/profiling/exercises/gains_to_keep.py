@@ -94,6 +94,11 @@ saved > row["first"]
 def judge_gains_to_keep(answer: Callable) -> None:
     """The names of the changes worth keeping, in reports that are made from a seed."""
     cases = {f"report {seed}, {steps} steps": (tuneup_report(seed), steps) for seed in range(4) for steps in STEPS}
+    even = {"change": "even", "low": 1.05, "gain": 1.0625, "high": 1.07, "noise": 0.0, "training": "bitwise"}
+    even |= {"first": 64.0, "before": 1.0625, "after": 1.0}  # exact in binary
+    cases |= {
+        f"a change that saves 1/16 s a step, and costs 64 s, {steps} steps": ([even], steps) for steps in (61, 512, 1024, 1025)
+    }
     cases |= {"an empty report": ([], 1000)}
     cases |= {"a report drawn for this check": (tuneup_report(drawn().randint(10, 9999)), STEPS[1])}
     RUBRIC.expect(answer, cases)

@@ -47,7 +47,7 @@ whole answer
         has one row; and the step writes to three tensors.
 """,
 )
-CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3), ([12, 2, 52], 100_003, 211))
+CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3), ([12, 2, 52], 100_003, 211), ([], 10, 2))
 
 
 @exercise("cost-of-a-sparse-step", notebook="06_race", takes="words, vocabulary, dim", returns=(int, int))

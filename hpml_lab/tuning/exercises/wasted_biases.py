@@ -11,8 +11,8 @@ from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Judged, Rubric
 
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-NORMS = (*BATCH_NORMS, nn.LayerNorm, nn.GroupNorm)
+BATCH_NORM = nn.modules.batchnorm._BatchNorm  # the base of all of them: of one to three dimensions, synchronized, lazy
+NORMS = (BATCH_NORM, nn.LayerNorm, nn.GroupNorm)
 FIRST = "Nothing stands before the first layer: `net[i - 1]` is then the last one."
 NOT_NEXT = "Another layer stands in between. After it a bias still has an effect: look at the next layer only."
 
@@ -38,6 +38,8 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         "Convolutions of one dimension and transposed ones have a bias, too: ask each layer for its bias, not for its class."
     )
     every_norm = "Every batch norm subtracts the mean, also one without weights of its own or without running statistics."
+    every_batch_norm = "Synchronized and lazy batch norms subtract the mean, too: they are other classes."
+    lazy = nn.LazyBatchNorm1d(affine=False, track_running_stats=False)  # one with parameters cannot be copied yet
     repeated = (layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
     pairs = [
         ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
@@ -46,6 +48,8 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("any-norm", "RMSNorm is no batch norm, and subtracts no mean.", [nn.Linear(3, 8), nn.RMSNorm(8)]),
         ("setting-of-the-norm", every_norm, [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False)]),
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
+        ("class-of-batch-norm-forgotten", every_batch_norm, [nn.Conv2d(3, 8, 3), nn.SyncBatchNorm(8)]),
+        ("class-of-batch-norm-forgotten", every_batch_norm, [nn.Linear(3, 8), lazy]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
         ("before-the-first", FIRST, [nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)]),
@@ -59,7 +63,7 @@ def wasted_biases(net: nn.Sequential) -> list[str]:
     return [
         name
         for (name, layer), (_, after) in itertools.pairwise(layers)
-        if getattr(layer, "bias", None) is not None and isinstance(after, BATCH_NORMS)
+        if getattr(layer, "bias", None) is not None and isinstance(after, BATCH_NORM)
     ]
 
 
@@ -79,10 +83,10 @@ def names_given(answer: Callable[[nn.Sequential], Any]) -> Callable[[nn.Sequenti
 RUBRIC = Rubric(
     wasted_biases,
     """
-and isinstance(after, BATCH_NORMS)
+and isinstance(after, BATCH_NORM)
     every-bias :: and not isinstance(layer, NORMS) :: $ONLY
     every-bias :: and True :: $ONLY
-    not-next :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORMS) for other in net[int(name):]) :: $NEXT
+    not-next :: and not isinstance(layer, NORMS) and any(isinstance(other, BATCH_NORM) for other in net[int(name):]) :: $NEXT
     any-norm :: and isinstance(after, NORMS) :: GroupNorm and LayerNorm subtract a mean over several channels of a sample. The
         channels' biases differ, so they still have an effect.
 getattr(layer, "bias", None) is not None
@@ -123,5 +127,5 @@ def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
 def explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake of an answer that names nothing but batch norms."""
     layers = [net._modules[name] for _, (net,), names, _ in judged for name in names]
-    if layers and all(isinstance(layer, BATCH_NORMS) for layer in layers):
+    if layers and all(isinstance(layer, BATCH_NORM) for layer in layers):
         raise Mistake("names-the-norm", "These are the batch norms. Name the layers before them.")

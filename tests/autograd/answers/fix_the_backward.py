@@ -16,7 +16,7 @@ def keeps_two_features(g, a, b):
 WRONG = wrong_answers(
     solution,
     [
-        ("wrong-value", ("-g * a", "-a"), ("g / b,", "1 / b,")),
+        ("wrong-shape", ("-g * a", "-a"), ("g / b,", "1 / b,")),
         ("wrong-value", ("grad_b.sum(0)", "grad_b.amax(0)")),
         ("wrong-value", ("return g / b", "return (g / b).half().to(g.dtype)")),
         ("wrong-value", ("-g * a", "-g.clamp(-1, 1) * a")),

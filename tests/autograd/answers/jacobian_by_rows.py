@@ -123,7 +123,7 @@ WRONG = wrong_answers(
         ("still-attached", ("retain_graph", "create_graph")),
         ("rows-in-tuples", (")[0]", ")")),
         ("history-cut", ("f(x)", "f(x.detach())")),
-        ("wrong-value", ("torch.stack(rows)", "torch.stack(rows) * 1.001")),
+        ("same-factor-off", ("torch.stack(rows)", "torch.stack(rows) * 1.001")),
     ],
 )
 WRONG += [

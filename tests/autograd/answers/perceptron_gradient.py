@@ -42,6 +42,12 @@ def by_a_loop(w, X, y):
 
 
 DZ, GRADIENT = "(p - y)", "X.T @ (p - y) / len(y)"
+
+
+def in_float32(w, X, y):
+    return solution(w.float(), X.float(), y.float()).to(w.dtype)
+
+
 WRONG = wrong_answers(
     solution,
     [
@@ -56,6 +62,12 @@ WRONG += [
     (
         "uses-autograd",
         lambda w, X, y: torch.autograd.functional.jacobian(lambda w: F.binary_cross_entropy_with_logits(X @ w, y), w),
+    ),
+    ("off-by-a-size", lambda w, X, y: X.T @ (torch.sigmoid(X @ w) - y)),
+    ("opposite-sign", lambda w, X, y: X.T @ (y - torch.sigmoid(X @ w)) / len(y)),
+    (
+        "float32-on-the-way",
+        lambda w, X, y: (X.float().T @ (torch.sigmoid(X.float() @ w.float()) - y.float()) / len(y)).to(w.dtype),
     ),
     ("breaks-at-saturation", as_written),
     ("breaks-at-saturation", own_sigmoid_as_a_ratio),

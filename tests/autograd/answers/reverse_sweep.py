@@ -33,7 +33,7 @@ WRONG = wrong_answers(
         ("nodes-missing", (RESULT, "return {node: g for node, g in arrived.items() if node is not root}")),
         ("nodes-of-another-graph", (f"arrived = {ONES}", "arrived = vars(solution); arrived[root] = np.array(1.0)")),
         ("wrong-value", (RESULT, "return {node: np.sign(g) for node, g in arrived.items()}")),
-        ("wrong-value", ("node.parents", "dict(node.parents).items()")),
+        ("contribution-left-out", ("node.parents", "dict(node.parents).items()")),
         ("raises", (ORDER, "root.reversed()")),
         ("constant-has-a-gradient", START_AT_ZEROS),
     ],
@@ -111,6 +111,31 @@ WRONG += [
     ("wrong-value", counts_operations),
     ("asks-a-constant", pops_every_node),
 ]
+
+
+def passes_on_at_each_visit(root):
+    arrived, waiting = {root: np.ones(root.shape)}, [root]
+    while waiting:
+        node = waiting.pop()
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+            waiting.append(parent)
+    return arrived
+
+
+def recursive_sweep(root):
+    arrived = {root: np.ones(root.shape)}
+
+    def visit(node):
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+            visit(parent)
+
+    visit(root)
+    return arrived
+
+
+WRONG += [("passes-on-twice", passes_on_at_each_visit), ("passes-on-twice", recursive_sweep)]
 
 
 def pops_when_done(root):

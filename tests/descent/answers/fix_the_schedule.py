@@ -43,11 +43,11 @@ WRONG = [
     ("rate-rises-again", lambda t, lr, first, then: lr / 10 if first < t <= first + then else lr),
     ("second-drop-counted-from-zero", lambda t, lr, first, then: lr if t <= first else lr / 10 if t <= then else lr / 100),
     ("first-drop-early", lambda t, lr, first, then: lr if t < first else lr / 10 if t <= first + then else lr / 100),
-    ("wrong-value", with_a_counter()),
-    ("wrong-value", lambda t, lr, first, then: solution(t, lr, 5, 3)),
-    ("wrong-value", lambda t, lr, first, then: lr * 0.1 ** (t / first)),
-    ("wrong-value", lambda t, lr, first, then: lr / t),
-    ("wrong-value", lambda t, lr, first, then: round(solution(t, lr, first, then), 4)),
+    ("argument-ignored", with_a_counter()),
+    ("argument-ignored", lambda t, lr, first, then: solution(t, lr, 5, 3)),
+    ("argument-ignored", lambda t, lr, first, then: lr * 0.1 ** (t / first)),
+    ("argument-ignored", lambda t, lr, first, then: lr / t),
+    ("rounded", lambda t, lr, first, then: round(solution(t, lr, first, then), 4)),
     ("wrong-value", lambda t, lr, first, then: float(f"{solution(t, lr, first, then):.0e}")),  # as the example is printed
 ]
 

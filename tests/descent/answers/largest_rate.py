@@ -11,7 +11,7 @@ def solution(eigenvalues, momentum):
 
 
 WRONG = [
-    ("wrong-value", lambda eigenvalues, momentum: 0.152),
+    ("argument-ignored", lambda eigenvalues, momentum: 0.152),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[-1] + 1),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) * max(eigenvalues)),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum**2) / max(eigenvalues)),

@@ -45,7 +45,7 @@ def weights_alone_shared(c_in, c_out, k, stride, padding, groups, side):
 
 WRONG = [
     ("bias-per-input", changed(c_in=lambda given: given["c_out"], c_out=lambda given: given["c_in"])),
-    ("wrong-value", changed(padding=lambda given: given["k"] // 2)),
+    ("argument-ignored", changed(padding=lambda given: given["k"] // 2)),
     ("wrong-value", changed(k=lambda given: given["k"] + 1)),
     ("flops-alone", backward_too),
     ("flops-alone", lambda *settings: (*solution(*settings)[:2], int(np.float32(solution(*settings)[2])) + 1)),

@@ -27,7 +27,7 @@ WRONG = [
     ("past-the-end", lambda n: n[0] * n[1] + n[1] + n[1] * n[2] + n[2] + n[2] * n[3] + n[3]),
     ("wrong-value", lambda sizes: solution(sorted(sizes))),
     ("wrong-value", lambda sizes: solution(sizes) - 1),
-    ("wrong-value", lambda sizes: 4 * solution(sizes)),
+    ("same-factor-off", lambda sizes: 4 * solution(sizes)),
     ("wrong-value", lambda sizes: int(np.float32(solution(sizes)))),
     ("wrong-value", lambda sizes: solution(list(dict.fromkeys(sizes)))),
     ("wrong-type", lambda sizes: [(a + 1) * b for a, b in zip(sizes, sizes[1:])]),

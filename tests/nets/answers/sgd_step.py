@@ -42,6 +42,8 @@ def clears_outside_the_loop(parameters, lr):
 
 
 STEP, CLEAR = "p -= lr * p.grad", "p.grad = None"
+
+
 WRONG = [
     *wrong_answers(
         solution,

@@ -64,7 +64,7 @@ WRONG = [
     ("half-forgotten", lambda weight, update, dtype: update <= spacing(weight, dtype)),
     ("relative-to-the-weight", lambda weight, update, dtype: update <= torch.finfo(dtype).eps * weight / 2),
     ("upside-down", lambda weight, update, dtype: torch.tensor(weight, dtype=dtype) + update != weight),
-    ("wrong-value", lambda weight, update, dtype: weight == 1.0),
+    ("argument-ignored", lambda weight, update, dtype: weight == 1.0),
     ("wrong-value", lambda weight, update, dtype: weight == 1 and update <= 2**-11),
     ("added-in-the-format", added),
     ("added-in-the-format", added_in_place),

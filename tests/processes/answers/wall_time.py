@@ -28,14 +28,14 @@ def as_many_cores_as_workers(tasks, seconds, workers, cores, kind, on):
 
 WRONG = [
     ("cores-forgotten", as_many_cores_as_workers),
-    ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: max(seconds, tasks * seconds / workers)),
+    ("argument-ignored", lambda tasks, seconds, workers, cores, kind, on: max(seconds, tasks * seconds / workers)),
     ("wrong-value", lambda tasks, *rest: solution(tasks - 1, *rest)),
     ("wrong-value", lambda *case: solution(*case[:2], min(case[2], 4 * case[3]), *case[3:])),
     ("wrong-value", lambda tasks, seconds, *rest: solution(tasks, max(seconds, 0.1), *rest)),
     ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
     ("another-unit", lambda *case: 1000 * solution(*case)),
 ]
-WRONG += [("wrong-value", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (1, 2, 3, 4)]
+WRONG += [("rounded", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (1, 2, 3, 4)]
 
 
 def simulated(tasks, seconds, workers, cores, kind, on):

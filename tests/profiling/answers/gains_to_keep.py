@@ -30,12 +30,20 @@ def by_two_percent(report, steps):
     return chosen(report, faster=lambda row: row["gain"] >= 1.02, pays=pays)
 
 
+def at_break_even_too(report, steps):
+    def pays(row):
+        return steps * (row["before"] - row["after"]) >= row["first"]
+
+    return chosen(report, faster=lambda r: r["low"] > 1 and r["gain"] > 1 + r["noise"], pays=pays)
+
+
 WRONG = [
     ("another-training", lambda report, steps: {r["change"] for r in report if r["low"] > 1 and r["gain"] > 1 + r["noise"]}),
-    ("wrong-value", by_the_ladder),
+    ("argument-ignored", by_the_ladder),
     ("any-gain", by_two_percent),
     ("start-for-free", lambda report, steps: chosen(report, faster=lambda r: r["low"] > 1 and r["gain"] > 1 + r["noise"])),
     ("wrong-value", lambda report, steps: solution(report, steps) | {"together"}),
+    ("wrong-value", at_break_even_too),
     ("wrong-type", lambda report, steps: len(solution(report, steps))),
 ]
 

@@ -16,7 +16,7 @@ def every_part_with_this_word(profile, part, times):
 
 
 WRONG = [
-    ("wrong-value", lambda profile, part, times: 1.0),
+    ("argument-ignored", lambda profile, part, times: 1.0),
     ("wrong-value", every_part_with_this_word),
     ("seconds-saved", lambda profile, part, times: profile[part] - profile[part] / times),
     ("infinitely-fast", a_rule_of_its_own_for_infinity),

@@ -21,6 +21,7 @@ WRONG = [
     ("sparse-alone", lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * (max(words) - min(words) + 1) * dim)),
     ("dense-alone", counting(lambda v, d, n, u: 3 * n * d, lambda v, d, n, u: 3 * u * d)),
     ("dense-alone", counting(lambda v, d, n, u: int(np.float32(3 * d) * np.float32(v)), lambda v, d, n, u: 3 * d * u)),
+    ("sparse-alone", lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * max(len(set(words)), 1) * dim)),
     ("wrong-type", lambda words, vocabulary, dim: 3 * len(set(words)) * dim),
 ]
 

@@ -11,8 +11,8 @@ def solution(n, m, k, width):
 
 
 WRONG = [
-    ("wrong-value", lambda n, m, k, width: 2 * n * m * k / (n * k * width)),
-    ("wrong-value", lambda n, m, k, width: 341.3),
+    ("argument-ignored", lambda n, m, k, width: 2 * n * m * k / (n * k * width)),
+    ("argument-ignored", lambda n, m, k, width: 341.3),
     ("another-unit", lambda *sizes: solution(*sizes) / 1e9),
     ("wrong-arguments", lambda n, m, k: solution(n, m, k, 4)),
 ]

@@ -29,7 +29,7 @@ def exactly(weights, tokens, dtype, peaks, returned, finished, devices, recomput
 
 ALSO_RIGHT = [per_device, exactly]
 WRONG = [
-    ("same-factor-off", lambda *given: tuple(100 * share for share in solution(*given))),
+    ("another-unit", lambda *given: tuple(100 * share for share in solution(*given))),
     ("same-factor-off", lambda *given: tuple(share / 2.5 for share in solution(*given))),
     *wrong_answers(
         solution,

@@ -24,6 +24,7 @@ def cell_by_cell(a, b):
 
 
 WRONG = [
+    ("float32-on-the-way", lambda a, b: a[:, None] + b.float().to(a.dtype)),
     ("no-new-axis", lambda a, b: a + b),
     ("inputs-changed", lambda a, b: a.unsqueeze_(1) + b),
     ("loops", row_by_row),

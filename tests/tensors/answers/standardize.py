@@ -33,6 +33,7 @@ WRONG = [
     ("wrong-value", lambda x: (x - x.median(0).values) / x.std(0, correction=0)),
     ("cancels", lambda x: (x - x.mean(0)) / ((x * x).mean(0) - x.mean(0) ** 2).sqrt()),
     ("eps-added", lambda x: F.batch_norm(x, None, None, training=True)),
+    ("float32-on-the-way", lambda x: ((x.float() - x.float().mean(0)) / x.float().std(0, correction=0)).to(x.dtype)),
     ("wrong-value", lambda x: ((x.half() - x.half().mean(0)) / x.half().std(0, correction=0)).float()),
 ]
 ALSO_RIGHT = [

@@ -45,7 +45,7 @@ WRONG = [
     ("wrong-value", neighbors_only),
     ("wrong-value", in_float32),
     ("wrong-value", characters_for_names),
-    ("wrong-value", lambda program, nbytes: (44000, 8000)),
+    ("argument-ignored", lambda program, nbytes: (44000, 8000)),
 ]
 
 

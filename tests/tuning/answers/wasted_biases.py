@@ -11,7 +11,7 @@ def solution(net):
     return [
         name
         for (name, one), (_, after) in zip(layers, layers[1:])
-        if getattr(one, "bias", None) is not None and isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
+        if getattr(one, "bias", None) is not None and isinstance(after, nn.modules.batchnorm._BatchNorm)
     ]
 
 
@@ -50,7 +50,8 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 BOTH, NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d)
 LAYERS = "list(net.named_children())"
 BIAS = 'getattr(one, "bias", None) is not None'
-NORM = "isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))"
+NORM = "isinstance(after, nn.modules.batchnorm._BatchNorm)"
+PLAIN = "isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))"
 BIAS_OF_BOTH = (BIAS, "isinstance(one, BOTH) and one.bias is not None")
 WRONG = [
     *wrong_answers(
@@ -61,6 +62,8 @@ WRONG = [
             ("value-of-the-bias", (BIAS, f"{BIAS} and one.bias.abs().sum() > 0")),
             ("setting-of-the-norm", (NORM, f"{NORM} and after.affine")),
             ("setting-of-the-norm", (NORM, f"{NORM} and after.track_running_stats")),
+            ("class-of-batch-norm-forgotten", (NORM, PLAIN)),
+            ("class-of-batch-norm-forgotten", (NORM, PLAIN.replace("(nn", "(nn.SyncBatchNorm, nn", 1))),
             ("many-layers", (LAYERS, "sorted(net.named_children())")),
             ("not-next", (LAYERS, "[pair for pair in net.named_children() if not isinstance(pair[1], nn.Dropout)]")),
         ],
@@ -93,11 +96,7 @@ def by_the_names_of_classes(net):
 
     kinds = [type(one).__name__ for one in net]
     return np.array(
-        [
-            str(i)
-            for i in range(len(net) - 1)
-            if kinds[i + 1].startswith("BatchNorm") and getattr(net[i], "bias", None) is not None
-        ]
+        [str(i) for i in range(len(net) - 1) if "BatchNorm" in kinds[i + 1] and getattr(net[i], "bias", None) is not None]
     )
 
 
@@ -114,7 +113,7 @@ def by_index(net):
 def backwards(net):
     names, after = [], None
     for name, one in reversed(list(net.named_modules())[1:]):
-        if isinstance(after, (*NORMS, nn.BatchNorm3d)) and "bias" in dict(one.named_parameters()):
+        if "running_mean" in getattr(after, "_buffers", {}) and "bias" in dict(one.named_parameters()):
             names.append(name)
         after = one
     return names
