@@ -73,3 +73,12 @@ def test_what_a_page_would_read_in_another_way_is_refused():
         FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("new", {"1": 1.0}, "1")], [panel])
     with pytest.raises(LabError, match="A page would offer share in another order"):
         FormulaFigure("core.nothing", "a figure of nothing at all", [Choice("share", {"0.5": 0.5, "1": 1.0}, "1")], [panel])
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 12])
+def test_the_words_of_bars_do_not_overlap(count):
+    bars = Bars([f"bar {number}" for number in range(count)], lambda number, x: x, "length", "GB", ends=(0, 2))
+    figure = FormulaFigure("core.words", "", [Choice("x", {"one": 1}, "one")], [bars]).figure()
+    figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]
+    assert len(boxes) == count and not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

@@ -44,7 +44,8 @@ function bars(panel, rows) {
   rows.forEach(([value], i) => {
     const y = 26 + step * i, box = (from, to, color, more = "") =>
       `<rect x="${from.toFixed(1)}" y="${y.toFixed(1)}" width="${Math.max(to - from, 0).toFixed(1)}" height="${(step * 0.7).toFixed(1)}" fill="${color}"${more}/>`;
-    drawn += text(left - 6, y + step * 0.35 - 2, names[i], 'text-anchor="end"') + text(left - 6, y + step * 0.35 + 13, said[i], 'text-anchor="end"');
+    const words = step < 30 ? [`${names[i]}: ${said[i]}`] : [names[i], said[i]], top = y + step * 0.35 + (step < 30 ? 4 : -2);
+    drawn += words.map((word, k) => text(left - 6, top + 15 * k, word, 'text-anchor="end"')).join("");
     drawn += box(left, at(value), rest ? GREY : BLUE) + (rest ? box(at(value), right, colors[i], ' fill-opacity="0.5"') : "");
   });
   for (const [name, where] of Object.entries(limits)) {

@@ -133,9 +133,10 @@ class FormulaFigure(anywidget.AnyWidget):
     def _draw_bars(self, axes: Axes, panel: Bars) -> None:
         rows = self.values(panel)
         names, lengths = [], [value for value, *_ in rows]
+        behind = "\n" if len(rows) <= 5 else ": "  # more bars leave room for one line each, as on the page
         for name, (value, *parts) in zip(panel.names, rows, strict=True):
             seconds = " + ".join(amount(part, "s") for part in parts)
-            names.append(f"{name}\n{seconds}{': ' * bool(parts)}{amount(value, panel.unit)}")
+            names.append(f"{name}{behind}{seconds}{': ' * bool(parts)}{amount(value, panel.unit)}")
         horizontal_bars(axes, names, lengths, color=style.GREY if panel.rest else style.BLUE)
         if panel.rest:
             left = [panel.ends[1] - length for length in lengths]
