@@ -21,8 +21,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.distributed.tensor import Placement, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, PrepareModuleInput, RowwiseParallel
 from torch.nn import functional as F
 
 from hpml_lab.core.system.errors import LabError
@@ -127,12 +125,15 @@ def slice_of(layer: nn.Module, kind: str = TENSOR_PARALLEL, group: dist.ProcessG
     return part
 
 
-def torch_plan(name: str, layer: nn.Module, between: Placement, is_input_prepared: bool = True) -> dict[str, ParallelStyle]:
+def torch_plan(name: str, layer: nn.Module, between: object, is_input_prepared: bool = True) -> dict[str, object]:
     """For parallelize_module: a HeadAttention or GatedMLP called `name`, cut as by `slice_of`.
 
     between  the layout of what the layers hand on: Replicate(), or Shard(1) with sequence parallelism
     """
-    plan: dict[str, ParallelStyle] = {
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+
+    plan = {
         f"{name}.{product}": ColwiseParallel() if CUT[product] == 0 else RowwiseParallel(output_layouts=between)
         for product, _ in layer.named_children()
     }
