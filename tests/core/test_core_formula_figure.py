@@ -77,7 +77,10 @@ def test_what_a_page_would_read_in_another_way_is_refused():
 
 @pytest.mark.parametrize("count", [1, 5, 6, 12])
 def test_the_words_of_bars_do_not_overlap(count):
-    bars = Bars([f"bar {number}" for number in range(count)], lambda number, x: x, "length", "GB", ends=(0, 2))
+    def length(index: int, x: float) -> float:
+        return x
+
+    bars = Bars([f"bar {number}" for number in range(count)], length, "length", "GB", ends=(0, 2))
     figure = FormulaFigure("core.words", "", [Choice("x", {"one": 1}, "one")], [bars]).figure()
     figure.canvas.draw()
     boxes = [label.get_window_extent() for label in figure.axes[0].get_yticklabels()]

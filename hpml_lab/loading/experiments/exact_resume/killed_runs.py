@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hpml_lab.core.system.children import ChildOutcome, has_autograd_threads, run_in_child
+from hpml_lab.core.system.children import ChildOutcome, has_autograd_threads, kill_group, run_in_child
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading.lessons.resuming import ResumableSampler, batches_from, epoch_order, sample_generator
@@ -228,7 +228,9 @@ def one_process(path: str, plan: KillPlan, workers: int, number: int, names: Col
                 if max(map(len, taken.values())) // plan.batch % plan.every == 0:
                     snapshot = {name: (way.state(), taken[name]) for name, way in ways.items()}
                     atomic_write(Path(path), pickle.dumps(snapshot))
-            # In the middle of the epoch, with all loaders at work. Windows has but one way to end a process.
+            # In the middle of the epoch, with all loaders at work. Workers that are left look for their parent every 5 s, and
+            # until then hold the pipe by which its end is noticed. Windows has but one way to end a process.
+            kill_group(os.getpid())
             os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
         found = {}
         for name, way in ways.items():
