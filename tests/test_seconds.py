@@ -21,9 +21,7 @@ EXPERIMENT_SECONDS, TOPIC_SECONDS = 18.0, 70.0
 LONGER_SECONDS = {
     "debug-apis": 24.0,  # each sample puts a tool on and takes it off again
     "disk-iops": 20.0,  # each figure of fio's is a program that starts
-    "exact-resume": 45.0,  # some forty processes that start, each with torch, and are killed
     "inference-pipeline": 22.0,  # nine spans of traffic, a second each
-    "loading": 95.0,  # with exact-resume
     "lung-nodule-pipeline": 40.0,
     "nodule-detector": 20.0,
     "profiling": 80.0,  # with tune-up

@@ -123,3 +123,20 @@ def slice_of(layer: nn.Module, kind: str = TENSOR_PARALLEL, group: dist.ProcessG
             raise LabError(f"{units} heads or hidden units do not divide among {ranks} ranks.", f"Use a multiple of {ranks}.")
         product.weight = nn.Parameter(product.weight.detach().chunk(ranks, CUT[name])[rank].clone())
     return part
+
+
+def torch_plan(name: str, layer: nn.Module, between: object, is_input_prepared: bool = True) -> dict[str, object]:
+    """For parallelize_module: a HeadAttention or GatedMLP called `name`, cut as by `slice_of`.
+
+    between  the layout of what the layers hand on: Replicate(), or Shard(1) with sequence parallelism
+    """
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+
+    plan = {
+        f"{name}.{product}": ColwiseParallel() if CUT[product] == 0 else RowwiseParallel(output_layouts=between)
+        for product, _ in layer.named_children()
+    }
+    if is_input_prepared:
+        plan[name] = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
+    return plan

@@ -100,8 +100,8 @@ def cast_row(
 def cast_rows() -> list[CastRow]:
     rows = [cast_row(f.name, f.dtype, every_code(f), lambda x, f=f: f.round(x.double()), span=20) for f in (E4M3, E5M2)]
     powers = torch.tensor([2.0**power for power in range(-127, 128)] + [torch.nan], dtype=torch.float64)
-    scales = lambda x: nearest_power_of_two(x).double()  # noqa: E731
-    return [*rows, cast_row("e8m0", torch.float8_e8m0fnu, powers, scales, span=110, least=2.0**-126)]
+    e8m0 = cast_row("e8m0", torch.float8_e8m0fnu, powers, lambda x: nearest_power_of_two(x).double(), span=110, least=2.0**-126)
+    return [*rows, e8m0]
 
 
 # ---- errors ----------------------------------------------------------------------------------------------------------------

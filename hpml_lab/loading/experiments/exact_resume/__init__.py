@@ -1,11 +1,9 @@
 """exact-resume: a run is killed three times in mid-epoch and goes on in six ways: which samples its training then saw."""
 
 import multiprocessing
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
@@ -22,7 +20,7 @@ from hpml_lab.loading.experiments.exact_resume.killed_runs import (
     KillPlan,
     ResumedRun,
     Taken,
-    killed_run,
+    all_runs,
     resume_ways,
 )
 from hpml_lab.loading.lessons.resuming import ResumableSampler
@@ -130,19 +128,7 @@ def on_other_ranks(size: int, batch: int, steps: Iterable[int]) -> list[int]:
 def exact_resume(params: Params) -> Result:
     """A loader that is killed three times in mid-epoch, and which samples the training then saw, by the way it resumes."""
     plan = KillPlan(params.batches, params.batch, params.kills, params.every)
-    never = KillPlan(params.batches, params.batch, (), params.every)
-    ways, codes = resume_ways(), []
-    runs: dict[tuple[str, int], ResumedRun] = {}
-    whole: dict[tuple[str, int], ResumedRun] = {}
-    with tempfile.TemporaryDirectory(prefix="hpml-resume-") as folder:
-        for workers in params.workers:
-            # torchdata's loader has another order with workers than without; that of the others is known without them.
-            names = [name for name in ways if not workers or name == TORCHDATA]
-            found, _ = killed_run(Path(folder, "never"), never, workers, names)
-            whole |= {(way, workers): found[way] if way in found else whole[way, 0] for way in ways}
-            found, ended = killed_run(Path(folder), plan, workers, ways)
-            runs |= {(way, workers): run for way, run in found.items()}
-            codes += ended
+    runs, whole, codes = all_runs(plan, params.workers, resume_ways())
     rows = [resumed_row(*name, run, whole[name], plan.size) for name, run in runs.items()]
     rows.sort(key=lambda row: (*RIGHT, *WRONG).index(row.way))
 

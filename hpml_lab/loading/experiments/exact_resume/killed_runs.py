@@ -6,21 +6,23 @@ the process, as the weights' last steps would be, and is done again.
 
 import importlib.util
 import itertools
+import math
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import warnings
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from hpml_lab.core.system.children import has_autograd_threads, run_in_child
+from hpml_lab.core.system.children import ChildOutcome, has_autograd_threads, kill_group, run_in_child
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading.lessons.resuming import ResumableSampler, batches_from, epoch_order, sample_generator
@@ -226,7 +228,9 @@ def one_process(path: str, plan: KillPlan, workers: int, number: int, names: Col
                 if max(map(len, taken.values())) // plan.batch % plan.every == 0:
                     snapshot = {name: (way.state(), taken[name]) for name, way in ways.items()}
                     atomic_write(Path(path), pickle.dumps(snapshot))
-            # In the middle of the epoch, with all loaders at work. Windows has but one way to end a process.
+            # In the middle of the epoch, with all loaders at work. Workers that are left look for their parent every 5 s, and
+            # until then hold the pipe by which its end is noticed. Windows has but one way to end a process.
+            kill_group(os.getpid())
             os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
         found = {}
         for name, way in ways.items():
@@ -249,6 +253,41 @@ def killed_run(
         outcome = run_in_child(one_process, *arguments, method=method, deadline_seconds=DEADLINE_SECONDS)
         if outcome.how == "died" and number < len(plan.kills):
             codes.append(outcome.exitcode)
-        elif outcome.how != "returned":
-            raise RuntimeError(f"process {number} {outcome.how}, {outcome.exitcode}: {outcome.error}\n{outcome.trace}")
-    return outcome.value, codes
+        else:
+            found = value_of(outcome, f"process {number}")
+    return found, codes
+
+
+def all_runs(
+    plan: KillPlan, workers_tried: Iterable[int], names: Collection[str]
+) -> tuple[dict[tuple[str, int], ResumedRun], dict[tuple[str, int], ResumedRun], list[int | None]]:
+    """Every way with each number of workers, killed and never stopped; and the exit codes of the processes that were killed.
+
+    All processes are children of one that has imported torch and has no threads, so that they can be forked: a fresh one would
+    first import torch for seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="hpml-resume-") as folder:
+        outcome = run_in_child(_all_runs, Path(folder), plan, workers_tried, names, deadline_seconds=math.inf)
+    return value_of(outcome, "the process of all runs")
+
+
+def _all_runs(folder: Path, plan: KillPlan, workers_tried: Iterable[int], names: Collection[str]) -> tuple:
+    if TORCHDATA in names:
+        importlib.import_module("torchdata.stateful_dataloader")  # once, for all processes
+    never, runs, whole, codes = replace(plan, kills=()), {}, {}, []
+    for workers in workers_tried:
+        # torchdata's loader has another order with workers than without; that of the others is known without them.
+        some = [name for name in names if not workers or name == TORCHDATA]
+        found, _ = killed_run(folder / "never", never, workers, some)
+        whole |= {(name, workers): found[name] if name in found else whole[name, 0] for name in names}
+        found, ended = killed_run(folder, plan, workers, names)
+        runs |= {(name, workers): run for name, run in found.items()}
+        codes += ended
+    return runs, whole, codes
+
+
+def value_of(outcome: ChildOutcome, process: str) -> Any:
+    """What a process returned. Raises RuntimeError if it did not."""
+    if outcome.how != "returned":
+        raise RuntimeError(f"{process} {outcome.how}, {outcome.exitcode}: {outcome.error}\n{outcome.trace}")
+    return outcome.value

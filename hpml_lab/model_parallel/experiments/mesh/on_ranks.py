@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import parallelize_module
 
 from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
-from hpml_lab.model_parallel.experiments.one_process import NUMBER, relative_difference
-from hpml_lab.model_parallel.lessons.column_and_row import CUT
+from hpml_lab.model_parallel.experiments.one_process import NUMBER, gradient_difference, on_this_rank
+from hpml_lab.model_parallel.lessons.column_and_row import torch_plan
 from hpml_lab.model_parallel.lessons.mesh_step import (
     AXES,
     mesh_step,
@@ -108,13 +108,10 @@ def fully_sharded(blocks: nn.Sequential, mesh: DeviceMesh) -> nn.Sequential:
     """torch's own way on a mesh of two axes: each weight is cut along the tensor axis, and its slice along the data axis."""
     from torch.distributed.fsdp import fully_shard
 
-    blocks, between = copy.deepcopy(blocks), Shard(1)
-    for residual in (residual for block in blocks for residual in block):
-        plan = {"layer": PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))}
-        for name, _ in residual.layer.named_children():
-            plan[f"layer.{name}"] = ColwiseParallel() if CUT[name] == 0 else RowwiseParallel(output_layouts=between)
-        parallelize_module(residual, mesh["tensor"], plan)
+    blocks = copy.deepcopy(blocks)
     for block in blocks:
+        for residual in block:
+            parallelize_module(residual, mesh["tensor"], torch_plan("layer", residual.layer, Shard(1)))
         fully_shard(block, mesh=mesh["data"])
     return fully_shard(blocks, mesh=mesh["data"])
 
@@ -131,7 +128,7 @@ def _watched(step: partial, part: nn.Module, whole: nn.Sequential, mesh: DeviceM
     with Traffic() as traffic:
         loss = step()
     sent = [traffic.sent_in(mesh.get_group(axis)) for axis in AXES]
-    gradients = _gradient_difference(part, whole, mesh)
+    gradients = gradient_difference(part, own_stage(whole, mesh), mesh.get_group("tensor"))
     optimizer.step()
     return MeshOnRank(loss.item() / mesh["data"].size(), gradients, sent, _bytes_kept(optimizer))
 
@@ -146,22 +143,12 @@ def _alone(whole: nn.Module, x: Tensor, target: Tensor) -> None:
     (whole(x) - target).square().mean().backward()
 
 
-def _gradient_difference(part: nn.Module, whole: nn.Sequential, mesh: DeviceMesh) -> float:
-    slices, number, found = mesh["tensor"].size(), mesh.get_local_rank("tensor"), []
-    for (name, parameter), wanted in zip(part.named_parameters(), own_stage(whole, mesh).parameters(), strict=True):
-        gradient, goal = parameter.grad, wanted.grad.chunk(slices, CUT[name.split(".")[-2]])[number]
-        if isinstance(gradient, DTensor):  # fully sharded: of the slice some rows
-            gradient, goal = gradient.to_local(), goal.chunk(mesh["data"].size())[mesh.get_local_rank("data")]
-        found.append(relative_difference(gradient, goal))
-    return max(found)
-
-
 def _bytes_kept(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of the storages of weights, gradients and moments, each storage once: gradients may share one."""
     kept = {}
     for parameter in optimizer.param_groups[0]["params"]:
         for tensor in (parameter, parameter.grad, *optimizer.state[parameter].values()):
             if tensor.dim():  # Adam also counts its steps
-                storage = (tensor.to_local() if isinstance(tensor, DTensor) else tensor).untyped_storage()
+                storage = on_this_rank(tensor).untyped_storage()
                 kept[storage.data_ptr()] = storage.nbytes()
     return sum(kept.values())

@@ -9,25 +9,18 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import SequenceParallel, loss_parallel, parallelize_module
 from torch.nn import functional as F
 
 from hpml_lab.core.timing.counting import saved_tensors
-from hpml_lab.model_parallel.experiments.one_process import relative_difference
+from hpml_lab.model_parallel.experiments.one_process import gradient_difference, on_this_rank, relative_difference
 from hpml_lab.model_parallel.lessons.column_and_row import (
-    CUT,
     SEQUENCE_PARALLEL,
     TENSOR_PARALLEL,
     GatedMLP,
     HeadAttention,
     slice_of,
+    torch_plan,
 )
 from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
 from hpml_lab.model_parallel.tools.communication import Sending, Traffic
@@ -115,11 +108,11 @@ def _step(way: str, whole: NormedBlock, x: Tensor, wanted: Tensor, gradient: Ten
             dist.all_reduce(parameter.grad)
     return BlockOnRank(
         output=relative_difference(output, own(wanted)),
-        gradients=max(relative_difference(mine.grad, own(x.grad)), *_gradient_differences(block, whole)),
+        gradients=max(relative_difference(mine.grad, own(x.grad)), gradient_difference(block, whole)),
         forward=traffic.sendings[:forward],
         backward=traffic.sendings[forward:],
         collectives={name: _counted(getattr(block, name), own(x), own(gradient)) for name in LAYERS},
-        weights=sum(_local(p).nbytes for name in LAYERS for p in getattr(block, name).parameters()),
+        weights=sum(on_this_rank(p).nbytes for name in LAYERS for p in getattr(block, name).parameters()),
         kept=kept if way in (HAND, HAND_SEQUENCE) else None,  # a DTensor does not say which storage it keeps
     )
 
@@ -131,32 +124,12 @@ def _block(way: str, whole: NormedBlock) -> NormedBlock:
             setattr(block, name, slice_of(getattr(whole, name), SEQUENCE_PARALLEL if way == HAND_SEQUENCE else TENSOR_PARALLEL))
         return block
     between = Shard(1) if way == TORCH_SEQUENCE else Replicate()
-    plan = {
-        f"{layer}.{name}": ColwiseParallel() if CUT[name] == 0 else RowwiseParallel(output_layouts=between)
-        for layer in LAYERS
-        for name, _ in getattr(whole, layer).named_children()
-    }
-    if way != TORCH:
-        plan |= {name: PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),)) for name in LAYERS}
+    plan = {}
+    for name in LAYERS:
+        plan |= torch_plan(name, getattr(whole, name), between, is_input_prepared=way != TORCH)
     if way == TORCH_SEQUENCE:
         plan |= {f"norms.{number}": SequenceParallel(use_local_output=True) for number in range(len(LAYERS))}
     return parallelize_module(block, init_device_mesh("cpu", (dist.get_world_size(),)), plan)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def _gradient_differences(block: NormedBlock, whole: NormedBlock) -> list[float]:
-    wanted, found = {name: p.grad for name, p in whole.named_parameters()}, []
-    for name, parameter in block.named_parameters():
-        gradient, goal = parameter.grad, wanted[name]
-        if isinstance(gradient, DTensor):
-            gradient = gradient.full_tensor()
-        if gradient.shape != goal.shape:
-            goal = goal.chunk(dist.get_world_size(), CUT[name.split(".")[1]])[dist.get_rank()]
-        found.append(relative_difference(gradient, goal))
-    return found
 
 
 def _counted(layer: nn.Module, x: Tensor, gradient: Tensor) -> int:
