@@ -15,18 +15,27 @@ def relative_difference(found: Tensor, wanted: Tensor) -> float:
     return ((found - wanted).norm() / wanted.norm()).item()
 
 
-def gradient_difference(part: nn.Module, whole: nn.Module, group: dist.ProcessGroup | None = None) -> float:
+def part_of(whole: Tensor, group: dist.ProcessGroup | None, dim: int) -> Tensor:
+    """What this rank has of a tensor that a group (None: all ranks) has cut."""
+    return whole.chunk(dist.get_world_size(group), dim)[dist.get_rank(group)]
+
+
+def gradient_difference(
+    part: nn.Module, whole: nn.Module, slices: dist.ProcessGroup | None = None, rows: dist.ProcessGroup | None = None
+) -> float:
     """The largest relative difference of a part's gradients from those of `whole`.
 
-    The part has the slices of `slice_of` in a group, or DTensors.
+    slices  the ranks that have a slice of each weight, as by `slice_of`; None: all
+    rows    the ranks among which the rows of a slice are fully sharded; None: they are not
     """
-    rank, ranks, found = dist.get_rank(group), dist.get_world_size(group), []
+    found = []
     for (name, parameter), other in zip(part.named_parameters(), whole.parameters(), strict=True):
         gradient, goal = parameter.grad, other.grad
-        if isinstance(gradient, DTensor):
+        if (dim := CUT.get(name.split(".")[-2])) is not None:
+            gradient, goal = on_this_rank(gradient), part_of(goal, slices, dim)
+            goal = goal if rows is None else part_of(goal, rows, 0)
+        elif isinstance(gradient, DTensor):  # a norm's, which may be the ranks' parts of a sum
             gradient = gradient.full_tensor()
-        elif (dim := CUT.get(name.split(".")[-2])) is not None:
-            goal = goal.chunk(ranks, dim)[rank]
         found.append(relative_difference(gradient, goal))
     return max(found)
 

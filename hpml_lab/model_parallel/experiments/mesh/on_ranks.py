@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import parallelize_module
 
 from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
@@ -128,7 +128,8 @@ def _watched(step: partial, part: nn.Module, whole: nn.Sequential, mesh: DeviceM
     with Traffic() as traffic:
         loss = step()
     sent = [traffic.sent_in(mesh.get_group(axis)) for axis in AXES]
-    gradients = gradient_difference(part, own_stage(whole, mesh), mesh.get_group("tensor"))
+    rows = mesh.get_group("data") if isinstance(next(part.parameters()), DTensor) else None
+    gradients = gradient_difference(part, own_stage(whole, mesh), mesh.get_group("tensor"), rows)
     optimizer.step()
     return MeshOnRank(loss.item() / mesh["data"].size(), gradients, sent, _bytes_kept(optimizer))
 
