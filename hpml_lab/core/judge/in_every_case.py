@@ -70,7 +70,9 @@ def expect_no_factor(
     for digits in range(1, 7):
         short = goal.round(decimals=digits)
         if torch.allclose(own, short, rtol=1e-7, atol=1e-12, equal_nan=True) and not same(goal, short, 1e-7):
-            raise Mistake("all-rounded", f"In every case yours is the right answer rounded to {digits} places: do not round it.")
+            raise Mistake(
+                "all-rounded", f"In every case yours is the right answer rounded to {digits} places: do not round it."
+            )
 
 
 def _sizes(cases: Mapping[str, tuple[Any, ...]]) -> dict[tuple[str, int | None], list[int]]:
