@@ -82,7 +82,7 @@ def verdict_on(answer):
         ("same-factor-off", lambda x, scale: 1.5 * mean_of_rows(x, scale)),
         ("off-by-a-size", lambda x, scale: scale * x.sum(0)),
         ("off-by-a-size", lambda x, scale: scale * x.mean(0) / len(x)),
-        ("rounded", lambda x, scale: mean_of_rows(x.double(), scale).round(decimals=3).to(x.dtype)),
+        ("all-rounded", lambda x, scale: mean_of_rows(x.double(), scale).round(decimals=3).to(x.dtype)),
         ("argument-ignored", lambda x, scale: x.mean(0)),
         ("float32-on-the-way", lambda x, scale: mean_of_rows(x.float(), scale).to(x.dtype)),
         ("wrong-value", lambda x, scale: mean_of_rows(x, scale) + 1),

@@ -16,7 +16,7 @@ from hpml_lab.core.judge.same import numbers, same
 from hpml_lab.core.judge.variations import mixed
 
 # What a check can say of any answer that is wrong. What an exercise knows of its own numbers goes first.
-OF_ANY = ("another-unit", "opposite-sign", "same-factor-off", "off-by-a-size", "rounded", "argument-ignored")
+OF_ANY = ("another-unit", "opposite-sign", "same-factor-off", "off-by-a-size", "all-rounded", "argument-ignored")
 UNITS = {  # what an answer in another unit is multiplied by
     100.0: "percent for a fraction",
     0.01: "a fraction for percent",
@@ -70,7 +70,9 @@ def expect_no_factor(
     for digits in range(1, 7):
         short = goal.round(decimals=digits)
         if torch.allclose(own, short, rtol=1e-7, atol=1e-12, equal_nan=True) and not same(goal, short, 1e-7):
-            raise Mistake("rounded", f"In every case yours is the right answer rounded to {digits} places: do not round it.")
+            raise Mistake(
+                "all-rounded", f"In every case yours is the right answer rounded to {digits} places: do not round it."
+            )
 
 
 def _sizes(cases: Mapping[str, tuple[Any, ...]]) -> dict[tuple[str, int | None], list[int]]:

@@ -47,7 +47,7 @@ WRONG = [
     ("argument-ignored", lambda t, lr, first, then: solution(t, lr, 5, 3)),
     ("argument-ignored", lambda t, lr, first, then: lr * 0.1 ** (t / first)),
     ("argument-ignored", lambda t, lr, first, then: lr / t),
-    ("rounded", lambda t, lr, first, then: round(solution(t, lr, first, then), 4)),
+    ("all-rounded", lambda t, lr, first, then: round(solution(t, lr, first, then), 4)),
     ("wrong-value", lambda t, lr, first, then: float(f"{solution(t, lr, first, then):.0e}")),  # as the example is printed
 ]
 

@@ -47,7 +47,7 @@ WRONG = [
             ("swapped", (BOTH, "m2 / (n - 1), m2 / n")),
         ],
     ),
-    ("rounded", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
+    ("all-rounded", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
     ("single-precision", lambda counts, means, variances: solution(counts, means.float(), variances)),
 ]
 

@@ -35,7 +35,7 @@ WRONG = [
     ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
     ("another-unit", lambda *case: 1000 * solution(*case)),
 ]
-WRONG += [("rounded", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (1, 2, 3, 4)]
+WRONG += [("all-rounded", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (1, 2, 3, 4)]
 
 
 def simulated(tasks, seconds, workers, cores, kind, on):
