@@ -5,6 +5,7 @@ import errno
 import faulthandler
 import logging
 import os
+import select
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import resource  # POSIX has it, Windows does not
 
 ANSWER_SECONDS = 5.0
+LOOK_SECONDS = 0.1  # a signal that the system hands to another thread ends no wait of the main one, which is to hear it
 HOLDS = """
 import os, signal
 while os.read(0, 1):
@@ -124,11 +126,19 @@ def _ignored_by_shell() -> set[int]:
 def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_rusage | None"]:
     """Wait for the command's end; its return code, and what it and all that it waited for have used, as `time` counts it.
 
-    Windows does not count it: None.
+    Windows does not count it: None. Nor is it known of a command whose end was seen before.
     """
-    if not hasattr(os, "wait4"):
+    if process.returncode is not None or not hasattr(os, "wait4"):
         return process.wait(), None
-    _, status, usage = os.wait4(process.pid, 0)
+    with contextlib.ExitStack() as stack:
+        ends = select.poll()
+        with contextlib.suppress(AttributeError, OSError):  # only Linux tells the end of a process by a file
+            end = os.pidfd_open(process.pid)
+            stack.callback(os.close, end)
+            ends.register(end, select.POLLIN)
+        while not (found := os.wait4(process.pid, os.WNOHANG))[0]:
+            ends.poll(LOOK_SECONDS * 1e3)
+    _, status, usage = found
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage
 

@@ -24,7 +24,7 @@ from hpml_lab.core.system.programs import started
 from hpml_lab.profilers.at_start import sitecustomize as at_start
 from hpml_lab.profilers.beside import never_fatal, printable
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
-from hpml_lab.profilers.foreground import exit_code, in_foreground
+from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
 from hpml_lab.profilers.operator_table import OperatorTable, operator_table
 from hpml_lab.profilers.py_spy import reason, recording
 from hpml_lab.profilers.sampler import speedscope
@@ -94,7 +94,7 @@ def profile_script(
                     sampler = stack.enter_context(_py_spy(process.pid, folder, rate, subprocesses, found.notes))
                 finally:  # the script waits for it
                     (folder / (at_start.SAMPLED if sampler else at_start.UNSEEN)).touch()
-                found.exit_code = exit_code(process.wait())
+                found.exit_code = exit_code(wait_with_usage(process)[0])
                 found.seconds = time.perf_counter() - start
                 if sampler:
                     with contextlib.suppress(subprocess.TimeoutExpired):

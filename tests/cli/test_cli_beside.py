@@ -18,7 +18,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment
 from hpml_lab.profilers import command_watch, monitor, monitor_picture, process_tree, python_stacks, script_profile
 from hpml_lab.profilers.beside import Notes, cause_of, say
-from hpml_lab.profilers.foreground import in_foreground
+from hpml_lab.profilers.foreground import in_foreground, wait_with_usage
 from hpml_lab.profilers.monitor import Monitor
 from hpml_lab.profilers.monitor_table import read_csv
 
@@ -187,6 +187,29 @@ def test_every_signal_reaches_the_program_and_the_tool_ends_with_its_exit_code(t
         process.wait()
         timer.cancel()
     assert process.returncode == 7 and list(Path("out").iterdir()), "and what was seen is written"
+
+
+def test_a_signal_that_another_thread_takes_is_passed_on_while_the_tool_waits(tmp_path):
+    """The system chooses the thread. Python's handlers run in the main one, which a signal to another does not wake."""
+    source = (
+        "import pathlib, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1});"
+        "pathlib.Path(sys.argv[1]).touch(); signal.sigwait({signal.SIGUSR1}); sys.exit(7)"
+    )
+
+    def take_one():
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.02)
+        time.sleep(0.2)  # until the main thread waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    with in_foreground([sys.executable, "-c", source, str(tmp_path / "ready")]) as process:
+        late = threading.Timer(60, process.kill)
+        for thread in (late, threading.Thread(target=take_one)):
+            thread.start()
+        code = wait_with_usage(process)[0]
+        late.cancel()
+    assert code == 7
+    assert wait_with_usage(process) == (7, None), "where its end was seen before, what it used is not known"
 
 
 HOSTILE = "import os, shutil, sys; shutil.rmtree(os.getcwd()); sys.exit(7)"
