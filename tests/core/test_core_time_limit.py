@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import logging
+import queue
 import re
 import signal
 import sys
@@ -369,6 +370,21 @@ def test_a_lock_of_loggings_is_given_back():
 def ask_for_loggers():
     while True:
         logging.getLogger("a lock")
+
+
+def test_a_queues_lock_is_given_back():
+    """Its `with` is Python's own code, in which a limit may strike."""
+    for _ in range(20):
+        asked = queue.Queue()
+        with pytest.raises(TimeLimitReached), time_limit(0.02, wall_seconds=None):
+            put_and_get(asked)
+        assert not asked.mutex.locked()
+
+
+def put_and_get(asked):
+    while True:
+        asked.put(1)
+        asked.get()
 
 
 def is_free_for_others():

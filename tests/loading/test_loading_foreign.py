@@ -25,8 +25,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.loading import DevicePrefetcher, Fetch, ThreadPrefetcher, run_epoch, tune
+from hpml_lab.loading.tools.alarm import TooLateError, alarm
 from hpml_lab.loading.tools.deadline import with_deadline
 from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
 
@@ -551,6 +553,21 @@ def strike_in_logging(in_main):
         if asks.is_alive():
             return False
     return True
+
+
+def test_a_deadline_around_another_leaves_none_behind():
+    for _ in range(10):
+        asked = queue.Queue()
+        with pytest.raises(TooLateError), alarm(lambda begun: begun + 0.05 - CLOCK(), 0.05):
+            while True:
+                with alarm(lambda begun: begun + 600.0 - CLOCK(), 600.0):
+                    asked.put(sum(range(30_000)))
+                    asked.get()
+        assert not asked.mutex.locked() and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    for thread in threading.enumerate():
+        if thread.name == "deadline of a batch":
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("in_main", [True, False], ids=["signal", "thread"])

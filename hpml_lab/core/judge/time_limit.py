@@ -181,7 +181,7 @@ class _Limit:
 
     def act(self, frame: FrameType | None) -> None:
         """Raise what was asked for, unless this block or that of a limit within it is being entered or left."""
-        within = _limits[_limits.index(self) :] if self in _limits else []
+        frame, within = _interrupted(frame), _limits[_limits.index(self) :] if self in _limits else []
         passes = frame is not None and frame.f_code.co_filename == contextlib.__file__
         passes = passes and any(frame.f_back in (limit.block, limit.generator) for limit in within)
         if not self.inside or passes or self.raised == self.asked or not all(limit.inside for limit in within):
@@ -207,6 +207,16 @@ class _Limit:
         """Raise at a line of the student's; what the package and libraries have to clean up is not cut short."""
         if self.inside and frame is not self.block and is_students(frame.f_code.co_filename):
             self.reach()
+
+
+def _interrupted(frame: FrameType | None) -> FrameType | None:
+    """What runs, without our own handler of a signal that has interrupted it."""
+    caller = frame
+    while caller is not None:
+        if caller.f_code is _on_signal.__code__:
+            frame = caller.f_back
+        caller = caller.f_back
+    return frame
 
 
 def _cpu_clock(native_id: int) -> Callable[[], float]:

@@ -33,9 +33,11 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
         with _by_thread(left, first):
             yield
         return
-    asked = CLOCK()
+    asked, over = CLOCK(), False
 
     def ring(_: int, frame: FrameType | None) -> None:
+        if over:  # it came at the last moment
+            return
         if (seconds := _or_soon(left(asked), frame)) <= 0:
             raise TooLateError
         signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
@@ -45,6 +47,7 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, min(first, LONGEST))
         yield
     finally:
+        over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
