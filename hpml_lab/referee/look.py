@@ -178,7 +178,7 @@ def _call(name: str) -> dict:
     """Where the script itself calls the function, by the end of the call; "" and 0 where a library does."""
     frame = _own_frame(lambda code: code.co_name == name)
     place = [*frame.f_code.co_positions()][frame.f_lasti // 2] if frame else ()
-    if not place or None in place:  # Python was told to keep none
+    if not place or None in place:  # Python keeps none with -X no_debug_ranges
         return {"file": "", "line": 0, "column": 0}
     return {"file": os.path.abspath(frame.f_code.co_filename), "line": place[1], "column": place[3]}
 

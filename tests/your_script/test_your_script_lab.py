@@ -236,7 +236,7 @@ def test_a_profile_names_a_line_that_is_not_the_whole(script, tmp_path):
     ],
 )
 def test_workers_of_a_script_without_steps_are_not_tried(script, tmp_path, text, why):
-    """Only a script that has come to its end is told to train for longer."""
+    """Only a script that has come to its end is advised to train for longer."""
     with pytest.raises(NotHere) as raised:
         from_outside.try_workers(lab_of(script(text), tmp_path))
     assert str(raised.value) == f"no gain can be measured: {why}"

@@ -169,7 +169,7 @@ def _expect_variants(
 def _expect_all_digits(
     answer: Callable[..., Any], right: Callable[..., Any], cases: Mapping[str, tuple], but: Collection[str]
 ) -> None:
-    """Raise Mistake if numbers of float64 pass through float32. It is told by their bits: no tolerance blames a small ε."""
+    """Raise Mistake if numbers of float64 pass through float32. Their bits show it: no tolerance blames a small ε."""
     names = names_taken()
     for case, arguments in cases.items() if keeps_a_dtype() and "dtype" not in but else ():
         given = with_more_digits(arguments, names, but)
