@@ -7,7 +7,6 @@ change this one file.
 
 import base64
 import contextlib
-import faulthandler
 import gc
 import getpass
 import os
@@ -24,11 +23,11 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "tests"))
+import hanging  # noqa: E402
 import plan  # noqa: E402
 
 CELL_SECONDS = 600.0  # for a cell that hangs: with a load of 20 on two cores, the slowest took 307 s
 OUTPUT_SECONDS = 120.0
-CUDA_SECONDS = 300.0  # for a test marked `cuda`, unless its marker says otherwise: cuda(seconds=900)
 STDERR = pytest.StashKey[int]()
 TALLY = defaultdict(lambda: [0, 0.0])  # {group: [tests, seconds]} of this run
 SHOWN = defaultdict(list)  # {text of a picture's output: [PNG as base64]} of the notebooks that this worker ran
@@ -277,19 +276,8 @@ def small_group():
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """A test marked `cuda` that hangs ends the whole run and leaves a traceback, which names it.
-
-    Not by an exception: a thread that waits for a kernel never gets to raise one. faulthandler's clock needs no Python.
-    """
-    marker = item.get_closest_marker("cuda")
-    if marker is None:
+    with hanging.watched(item, item.config.stash[STDERR]):
         return (yield)
-    seconds = marker.kwargs.get("seconds", CUDA_SECONDS)
-    faulthandler.dump_traceback_later(seconds, file=item.config.stash[STDERR], exit=True)
-    try:
-        return (yield)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_teardown(item):
