@@ -70,6 +70,7 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             return plan.group_of(nodeid)
 
+    config.pluginmanager.register(hanging.Silence("nightly" in config.option.markexpr, config.stash[STDERR]))
     return ByGroup(config, log)
 
 

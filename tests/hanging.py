@@ -4,6 +4,7 @@ import contextlib
 import faulthandler
 import os
 import threading
+import time
 
 import psutil
 
@@ -37,8 +38,26 @@ def watched(item, stderr):
         timer.cancel()
 
 
+class Silence:
+    """A plugin of a run with workers. It ends them when they say no more: one was stopped, or killed while a child of its
+    own keeps its pipe open, and the run would wait for it."""
+
+    def __init__(self, at_night, stderr):
+        self.seconds = (NIGHTLY_SECONDS if at_night else TEST_SECONDS) + 2 * GRACE
+        self.stderr, self.since = stderr, time.monotonic()
+        threading.Thread(target=self._watch, daemon=True, name="silence of a run").start()
+
+    def pytest_runtest_logreport(self):
+        self.since = time.monotonic()
+
+    def _watch(self):
+        while (left := self.since + self.seconds - time.monotonic()) > 0:
+            time.sleep(left)
+        end_what_was_started("The run", self.seconds, self.stderr)
+
+
 def end_what_was_started(name, seconds, stderr):
-    os.write(stderr, f"\n{name} has not ended after {seconds:g} s: what it has started is ended now.\n".encode())
+    os.write(stderr, f"\n{name} hangs for {seconds:g} s: what it has started is ended now.\n".encode())
     faulthandler.dump_traceback(stderr)
     for process in started():
         with contextlib.suppress(psutil.Error):
@@ -49,10 +68,11 @@ def end_what_was_started(name, seconds, stderr):
 def started():
     """The processes that this one has started, directly or through others, children of init included."""
     found = {process.pid: process for process in psutil.Process().children(recursive=True)}
-    mine = {name: os.environ.get(name) for name in ("HPML_TEST_RUN", "PYTEST_XDIST_WORKER")}
+    run, worker = os.environ["HPML_TEST_RUN"], os.environ.get("PYTEST_XDIST_WORKER")
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            environ = process.environ()  # as it was at its start: without the second name in a worker, which is none of these
-            if mine == {name: environ.get(name) for name in mine} and process.pid != os.getpid():
+            environ = process.environ()  # as it was at its start: a worker has no second name then, and is none of these
+            here = environ.get("HPML_TEST_RUN") == run and worker in (None, environ.get("PYTEST_XDIST_WORKER"))
+            if here and process.pid != os.getpid():
                 found[process.pid] = process
     return list(found.values())

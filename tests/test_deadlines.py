@@ -22,7 +22,7 @@ def test_after_it():
 """
 WAITS_FOR_A_PROCESS = """
 import hanging, hpml_lab.core.timing.laps, subprocess, sys  # torch too, which takes long to import
-hanging.TEST_SECONDS = 5.0
+hanging.TEST_SECONDS, hanging.GRACE = 5.0, 60.0
 
 def test_that_reads_to_the_end():
     hanging.TEST_SECONDS = 120.0  # for the next
@@ -42,12 +42,29 @@ def test_whose_lock_is_kept():
     lock.acquire()
     lock.acquire()
 """
+STOPS_ITSELF = """
+import hanging, os, signal, subprocess
+
+def test_that_is_stopped():
+    subprocess.Popen(["sleep", "600"])
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+# The process that has the workers collects no tests, which could say how long it waits.
+PYTEST = """
+import sys, pytest
+sys.path.insert(0, "tests")
+import hanging
+hanging.TEST_SECONDS, hanging.GRACE = 10.0, 5.0
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 
 
 def run(tmp_path, text, *options):
     (tmp_path / "test_hanging.py").write_text(text)
     options = ["-p", "conftest", "-c", str(ROOT / "pyproject.toml"), "-o", "addopts=", "-p", "no:cacheprovider", *options]
-    return run_python(["-m", "pytest", *options, str(tmp_path)], deadline_seconds=240)
+    return run_python(["-c", PYTEST, *options, str(tmp_path)], deadline_seconds=240)
 
 
 def test_a_cuda_test_that_hangs_ends_the_run_at_its_deadline_and_is_named(tmp_path):
@@ -61,7 +78,7 @@ def test_a_cuda_test_that_hangs_ends_the_run_at_its_deadline_and_is_named(tmp_pa
 def test_what_waits_for_a_process_fails_and_the_others_run(tmp_path, workers):
     finished = run(tmp_path, WAITS_FOR_A_PROCESS, "-n", workers)
     assert "1 failed, 1 passed" in finished.stdout, finished.stdout + finished.stderr
-    assert "test_that_reads_to_the_end has not ended after 5 s" in finished.stderr
+    assert "test_that_reads_to_the_end hangs for 5 s" in finished.stderr
     assert finished.stderr.count("ended: ") == 2 and "in test_that_reads_to_the_end" in finished.stderr
 
 
@@ -72,3 +89,10 @@ def test_what_waits_for_nothing_that_can_be_ended_ends_the_run(tmp_path, workers
     assert finished.exitcode == 1 and time.monotonic() - began < 200, finished.stdout + finished.stderr
     assert "in test_whose_lock_is_kept" in finished.stderr and "ended: sleep 600" in finished.stderr
     assert workers == "0" or "crashed while running 'test_hanging.py::test_whose_lock_is_kept'" in finished.stdout
+
+
+def test_a_worker_that_is_stopped_or_killed_ends_the_run(tmp_path):
+    finished = run(tmp_path, STOPS_ITSELF, "-n", "1", "--max-worker-restart", "0")
+    assert finished.exitcode == 1, finished.stdout + finished.stderr
+    assert "The run hangs for 20 s" in finished.stderr and "ended: sleep 600" in finished.stderr
+    assert "crashed while running 'test_hanging.py::test_that_is_stopped'" in finished.stdout
