@@ -13,6 +13,7 @@ from types import FrameType
 from hpml_lab.core.judge.watch import is_students
 from hpml_lab.core.system.imports import imports_under_way
 from hpml_lab.core.system.must_finish import must_finish
+from hpml_lab.core.system.raised_elsewhere import nothing_waits, raise_in
 from hpml_lab.core.timing.laps import queued_seconds
 
 # Python calls an object back in the main thread: once, at its next chance (Py_AddPendingCall), when it asks for its truth, or
@@ -94,6 +95,7 @@ class _Limit:
         self.cpu_seconds, self.wall_seconds, self.generator = cpu_seconds, wall_seconds, generator
         self.block = generator.f_back.f_back  # the function with the `with`; between them is contextlib
         self.inside, self.asked, self.raised, self.error = False, 0, 0, None
+        self.elsewhere = False  # whether it was raised in a thread that the block has started
         self.at_lines, self.trace = False, sys.gettrace()  # whether it is raised at every line; what was called at lines before
         self.earliest = cpu_seconds if wall_seconds is None else min(cpu_seconds, wall_seconds)
         # Between two times that it is raised: `finally` blocks of the first time may run meanwhile.
@@ -128,6 +130,8 @@ class _Limit:
         self.running.release()
         if self.watcher.ident is not None:
             self.watcher.join()
+        if self.elsewhere:
+            nothing_waits()
         sys.setrecursionlimit(self.recursion)
         if _SIGNAL is not None:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -175,7 +179,8 @@ class _Limit:
             for thread in self.own_threads():
                 if not (frame := sys._current_frames().get(thread.ident)) or not is_students(frame.f_code.co_filename):
                     continue  # it is about to end, or waits in a library
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeLimitReached))
+                self.elsewhere = True
+                raise_in(thread.ident, TimeLimitReached)
 
     # ---- in the main thread
 

@@ -1,7 +1,6 @@
 """An alarm for a wait that may never end: it raises TooLateError in the thread that waits."""
 
 import contextlib
-import ctypes
 import signal
 import sys
 import threading
@@ -9,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from hpml_lab.core.system.must_finish import must_finish
+from hpml_lab.core.system.raised_elsewhere import nothing_waits, raise_in
 from hpml_lab.core.system.shared_clock import CLOCK
 
 LONGEST = 3600.0  # seconds until the alarm looks again: timers take no number of any size
@@ -54,17 +54,19 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
-    asked, waiter = CLOCK(), ctypes.c_ulong(threading.get_ident())
-    over, turn = threading.Event(), threading.Lock()
+    asked, waiter = CLOCK(), threading.get_ident()
+    over, turn, raised = threading.Event(), threading.Lock(), False
 
     def watch() -> None:
+        nonlocal raised
         seconds = first
         while not over.wait(min(seconds, LONGEST)):
-            if (seconds := _or_soon(left(asked), sys._current_frames().get(waiter.value))) > 0:
+            if (seconds := _or_soon(left(asked), sys._current_frames().get(waiter))) > 0:
                 continue
             with turn:
                 if not over.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(waiter, ctypes.py_object(TooLateError))
+                    raised = True
+                    raise_in(waiter, TooLateError)
             return
 
     threading.Thread(target=watch, daemon=True, name="deadline of a batch").start()
@@ -73,7 +75,8 @@ def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
     finally:
         with turn:
             over.set()
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(waiter, None)  # if it came at the last moment
+        if raised:
+            nothing_waits()  # it may have come at the last moment
 
 
 def _or_soon(seconds: float, frame: FrameType | None) -> float:
