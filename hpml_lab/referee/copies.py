@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from hpml_lab.core.system.children import kill_group
+from hpml_lab.core.system.children import end_with_parent, kill_group
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import last_error
 from hpml_lab.core.timing.laps import Lap
@@ -170,6 +171,7 @@ def copy_of(
                 stderr=errors,
                 start_new_session=True,
                 pass_fds=(child_tokens, child_report),
+                preexec_fn=partial(end_with_parent, os.getpid()),  # before it stops itself, and stays
             )
     finally:
         os.close(child_tokens)

@@ -30,7 +30,7 @@ DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
 def begin(settings: str, neighbor) -> None:
     """settings: JSON with the two files, the changes and whether to look; neighbor: loads a module as this one was."""
     chosen = json.loads(settings)
-    _die_with_parent()
+    _let_workers_die_too()
     turns = Turns(chosen["tokens"], chosen["report"])
     if chosen["look"]:
         neighbor("look", "referee").Look(turns, options_of)
@@ -39,18 +39,19 @@ def begin(settings: str, neighbor) -> None:
     turns.watch()
 
 
-def _die_with_parent() -> None:
-    """Who is stopped would otherwise stay for ever. Workers too, if the thread that forks them lives as long as the process."""
-    prctl, forks_in_main = ctypes.CDLL(None).prctl, [True]
+def _let_workers_die_too() -> None:
+    """Workers end as the copy does: who is stopped would stay for ever. If the thread that forks them lives as long as it."""
+    prctl, parent = ctypes.CDLL(None).prctl, [0]
 
     def before() -> None:
-        forks_in_main[0] = threading.current_thread() is threading.main_thread()
+        parent[0] = os.getpid() if threading.current_thread() is threading.main_thread() else 0
 
     def in_child() -> None:
-        if forks_in_main[0]:
+        if parent[0]:
             prctl(DIES_WITH_PARENT, signal.SIGKILL)
+            if os.getppid() != parent[0]:  # it has ended already
+                os._exit(1)
 
-    prctl(DIES_WITH_PARENT, signal.SIGKILL)
     os.register_at_fork(before=before, after_in_child=in_child)
 
 

@@ -351,6 +351,16 @@ def test_a_tool_that_is_killed_takes_its_copies_and_their_workers_along(script, 
         tool.kill()
 
 
+def test_a_tool_that_is_killed_takes_copies_along_that_have_not_begun(script, tmp_path, nothing_left):
+    name = script("open('began', 'w').close()\nimport time\ntime.sleep(2)\n" + HEAD + LOOP)
+    words = [sys.executable, "-m", "hpml_lab", "tuneup", "--only", "gradients", "--steps", "1000", name]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as tool:
+        while not (tmp_path / "began").exists():
+            assert tool.poll() is None, "it ends before it is killed"
+            time.sleep(0.01)
+        tool.kill()
+
+
 def test_two_commits_are_compared_in_folders_of_their_own(script, tmp_path, capsys, nothing_left):
     def git(*words):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *words], check=True, capture_output=True)
