@@ -240,6 +240,21 @@ def debugging_off(turns: Turns) -> None:
     torch.profiler.profile = torch.autograd.profiler.profile = torch.autograd.profiler.emit_nvtx = _Off
 
 
+def _change_forward(root: nn.Module, change) -> None:
+    """Have it compute `change(forward)`, by its class: a script may pickle or copy the module itself, which stays as it was."""
+    own = type(root).forward
+
+    @functools.wraps(own)
+    def forward(module, *given, **options):
+        bound = functools.partial(own, module)
+        return (change(bound) if module is root else bound)(*given, **options)
+
+    if "forward" in vars(root):  # another library has been here before
+        root.forward = change(root.forward)
+    else:
+        type(root).forward = forward
+
+
 def channels_last(turns: Turns) -> None:
     def converted(value):
         image = isinstance(value, torch.Tensor) and value.ndim == 4
@@ -248,20 +263,22 @@ def channels_last(turns: Turns) -> None:
     def apply(root, arguments):
         if any(isinstance(value, torch.Tensor) and value.ndim == 4 for value in arguments):
             root.to(memory_format=torch.channels_last)
-            root.register_forward_pre_hook(lambda module, given: tuple(map(converted, given)))
+            _change_forward(root, lambda forward: lambda *given, **options: forward(*map(converted, given), **options))
 
     turns.at_roots.append(apply)
 
 
 def autocast(turns: Turns, dtype: str) -> None:
     def apply(root, arguments):
-        forward, device = root.forward, next(root.parameters()).device.type
+        def change(forward):
+            def in_autocast(*given, **options):
+                with torch.autocast(device, getattr(torch, dtype)):
+                    return _in_float32(forward(*given, **options))
 
-        def in_autocast(*given, **options):
-            with torch.autocast(device, getattr(torch, dtype)):
-                return _in_float32(forward(*given, **options))
+            return in_autocast
 
-        root.forward = in_autocast
+        device = next(root.parameters()).device.type
+        _change_forward(root, change)
 
     turns.at_roots.append(apply)
 

@@ -179,6 +179,46 @@ def test_waits_of_each_step_are_counted_and_not_those_of_an_evaluation_in_the_fi
     assert often == {("item", 1)}, "that of the loss, which each step writes"
 
 
+SAVES_THE_NET = """
+import copy, pickle
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 1))
+    def forward(self, images):
+        self.memory_format_is_another = images.is_contiguous(memory_format=torch.channels_last)
+        return self.layers(images)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-2)
+for _ in range(1000):
+    for images, wanted in loader:
+        optimizer.zero_grad()
+        found = net(images)
+        (found[:, 0] - wanted).square().mean().backward()
+        optimizer.step()
+        pickle.dumps(net)
+        assert CHANGED == "autocast" or net.memory_format_is_another
+        averaged = copy.deepcopy(net)
+        with torch.no_grad():
+            for parameter in averaged.parameters():
+                parameter.zero_()
+        assert not averaged(images).any(), "it computes with the weights of the net"
+        assert CHANGED != "autocast" or found.dtype == torch.float32 and found.eq(found.bfloat16()).all()
+"""
+
+
+@pytest.mark.parametrize(
+    "change", [("autocast", {"dtype": "bfloat16"}), ("channels_last", {})], ids=["autocast", "channels_last"]
+)
+def test_a_script_may_pickle_and_copy_its_net_under_each_change(script, tmp_path, nothing_left, change):
+    words = [script(HEAD + SAVES_THE_NET.replace("CHANGED", repr(change[0])))]
+    with copy_of(words, "saves", [change], tmp_path, deadline_seconds=60) as copy:
+        copy.hear()
+        assert copy.turn(4), copy.failed
+        copy.finish()
+    assert copy.digest, copy.failed
+
+
 HABITS = """
 import io
 import threading
