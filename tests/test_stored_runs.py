@@ -14,7 +14,7 @@ WIDER: dict[tuple[str, str], float] = {
     ("14_sharding", "zero-memory-run"): 77,
 }
 # Recorded runs that are older than today's code. On a CPU they take 10 to 14 minutes each, on a quiet machine.
-OLDER = {"io-vs-compute", "lung-nodule-pipeline", "profile-loop"}
+OLDER = {"io-vs-compute"}
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("[0-9]*.ipynb")), ids=lambda path: path.stem)
