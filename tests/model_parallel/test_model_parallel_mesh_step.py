@@ -1,5 +1,7 @@
 """mesh_step.py, groups in slices and in Traffic, and mesh: three axes at once give what one process gives, counted by hand."""
 
+import random
+
 import pytest
 import torch
 from torch import distributed as dist
@@ -7,7 +9,7 @@ from torch import distributed as dist
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
 from hpml_lab.distributed import LINKS, Interconnect
-from hpml_lab.model_parallel.experiments.mesh import BestMesh, MeshStep, best_mesh
+from hpml_lab.model_parallel.experiments.mesh import BestMesh, MeshStep, best_mesh, gains_of_named, is_named_well
 from hpml_lab.model_parallel.lessons.column_and_row import CUT, all_gathered, all_reduced, reduce_scattered
 from hpml_lab.model_parallel.lessons.mesh_cost import ranks_until_bound
 from hpml_lab.model_parallel.lessons.mesh_step import (
@@ -112,6 +114,20 @@ def test_the_best_mesh_holds_the_net():
     assert best_mesh(NETS["64 billion"], 8) is None  # 1,031 GB of state for 640 GB of memory
     found = best_mesh(NETS["64 billion"], 16)  # the only one of 16 ranks that holds it
     assert (found.data, found.tensor, found.pipeline) == (1, 8, 2)
+
+
+@pytest.mark.parametrize(
+    "neighbor, last, is_well",
+    [(1.2, 2.0, True), (0.98, 2.0, True), (0.8, 2.0, False), (1.2, 1.01, False)],
+    ids=["named", "within noise", "beaten", "all alike"],
+)
+def test_the_formula_names_a_mesh_well_only_beyond_noise(neighbor, last, is_well):
+    """From turn to turn the machine takes 3 % more or less, and 1 % from mesh to mesh."""
+    draw, turns = random.Random(0), [1.0, 1.03, 0.99, 1.0, 1.02, 0.98, 1.0]
+    means = {"last": last, "named": 1.0, "neighbor": neighbor}
+    seconds = {name: [mean * turn * draw.uniform(0.99, 1.01) for turn in turns] for name, mean in means.items()}
+    gains = gains_of_named({"last": 9.0, "named": 1.0, "neighbor": 1.1}, seconds)
+    assert list(gains) == ["named over neighbor", "named over last"] and is_named_well(gains) == is_well
 
 
 def test_the_experiment_is_sound(sound, ran):

@@ -17,6 +17,7 @@ from hpml_lab.model_parallel.experiments.tensor_parallel.on_ranks import (
     LOSS_TORCH,
     TORCH,
     TORCH_INPUT,
+    TORCH_SEQUENCE,
     WAYS,
     BlockOnRank,
     LossOnRank,
@@ -146,6 +147,11 @@ def tensor_parallel(params: Params) -> Result:
         "parallelize_module, with and without sequence parallelism, to 1e-12 in float64",
         far < BOUND,
         f"at most {far:.1g}",
+    )
+    result.claim(
+        "Forward, parallelize_module is bitwise what is written by hand, with and without sequence parallelism, in float64 and "
+        "in float32: it makes the same products of the same slices, and adds up the ranks' parts alike",
+        all(report[way].is_by_hand for report, _ in reports for way in (TORCH, TORCH_INPUT, TORCH_SEQUENCE)),
     )
     sendings = {
         HAND: len(LAYERS) * [Sending(ALL_REDUCE, pass_bytes)],
