@@ -8,7 +8,6 @@ from torch import distributed as dist
 
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
-from hpml_lab.model_parallel.exercises.row_parallel_backward import CASES, on_ranks_in_turn, right
 from hpml_lab.model_parallel.experiments.tensor_parallel import BlockWay, VocabularyLoss
 from hpml_lab.model_parallel.lessons.column_and_row import (
     PAIRS,
@@ -21,10 +20,6 @@ from hpml_lab.model_parallel.lessons.column_and_row import (
 )
 from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
 from hpml_lab.model_parallel.tools.communication import Traffic
-
-
-def drawn(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
 
 
 def pairs_on_rank(kind):
@@ -50,20 +45,6 @@ def test_f_and_g_are_what_megatron_defines():
         assert torch.equal(f[0], torch.cat([first, 10 * second], 1)) and torch.equal(f[1], torch.full((1, 2, 2), 11.0))
         assert torch.equal(g[0], 11 * (first, second)[rank])
         assert torch.equal(g[1], torch.tensor([1.0, 1, 10, 10]).view(1, 4, 1).expand(1, 4, 2))
-
-
-def attention_on_rank(layer, x):
-    part = slice_of(layer)
-    return part(x).detach(), {name: tuple(net.weight.shape) for name, net in part.named_children()}
-
-
-def test_a_rank_has_whole_heads_and_their_sum_is_the_layer():
-    torch.manual_seed(0)
-    layer, x = HeadAttention(12, 6).double(), drawn(2, 5, 12)
-    for ranks in (1, 2, 3):
-        for output, shapes in launch(attention_on_rank, layer, x, ranks=ranks):
-            assert torch.allclose(output, layer(x), rtol=0, atol=1e-13)
-            assert shapes == dict.fromkeys(("query", "key", "value"), (12 // ranks, 12)) | {"out": (12, 12 // ranks)}
 
 
 @pytest.mark.parametrize("layer, number", [(HeadAttention(12, 3), 3), (GatedMLP(4, 7), 7)], ids=["heads", "hidden"])
@@ -124,17 +105,3 @@ def test_the_experiment_is_sound(sound, ran):
     assert whole.weights_kb == sizes["ranks"] * by_hand.weights_kb and sequence.kept_kb < by_hand.kept_kb < whole.kept_kb
     assert result.here("gathered scores over vocabulary-parallel loss, bytes") == sizes["vocabulary"] / 6
     assert [row.loss is None for row in result.rows(VocabularyLoss)] == [False, False, True]
-
-
-def test_ranks_that_take_turns_compute_what_one_process_computes_with_autograd():
-    """Of each case the ranks' columns and rows side by side are two whole products."""
-    for x, a, b, bias, grad, own, shared in CASES.values():
-        leaves = [tensor.clone().requires_grad_() for tensor in (x, torch.cat(a, 1), torch.cat(b, 0), bias)]
-        whole_x, whole_a, whole_b, whole_bias = leaves
-        y = ((whole_x @ whole_a * torch.cat(own, 1)) @ whole_b + whole_bias) * shared
-        goals = torch.autograd.grad(y, leaves, grad)
-        found = on_ranks_in_turn(right)(x, a, b, bias, grad, own, shared)
-        columns, rows = torch.cat([part[2] for part in found], 1), torch.cat([part[3] for part in found], 0)
-        for output, grad_x, _, _, grad_bias in found:
-            for value, goal in zip((output, grad_x, columns, rows, grad_bias), (y, *goals), strict=True):
-                assert torch.allclose(value, goal, rtol=1e-12, atol=1e-12)

@@ -14,6 +14,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import speed_up
+from hpml_lab.decoding.experiments.cached_step import cached_step
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode
 from hpml_lab.decoding.lessons.fixed_order import FixedOrder, fixed_product
 from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
@@ -171,22 +172,10 @@ def parted_row(net: Decoder, prompts: Tensor, new: int, precision: str, order: s
 # ---- time -----------------------------------------------------------------------------------------------------------------
 
 
-def step_works(net: Decoder, prompts: Tensor) -> dict[str, Callable[[], object]]:
+def step_works(net: Decoder) -> dict[str, Callable[[], object]]:
     """{way: a step of decoding for 8 prompts behind their cached tokens}."""
 
-    def step(rows: int) -> Callable[[], None]:
-        cache = KVCache(net.size, rows, LENGTH, like=net.scores.weight)
-
-        @torch.no_grad()
-        def work() -> None:
-            cache.keep(PROMPT - 1)
-            net(prompts[:rows, PROMPT - 1 :], cache)
-
-        with torch.no_grad():
-            net(prompts[:rows, : PROMPT - 1], cache)
-        return work
-
-    together, one, most = step(BATCH), step(1), step(MOST)
+    together, one, most = (cached_step(net, 1, PROMPT - 1, rows) for rows in (BATCH, 1, MOST))
 
     def within(mode: Callable[[], contextlib.AbstractContextManager]) -> Callable[[], None]:
         def work() -> None:
@@ -226,7 +215,7 @@ def batch_invariance(params: Params) -> Result:
         fixed, *others = (scores_behind(net, prompts[:1], at_once) for at_once in (PROMPT, 5, 0))
         same_texts = torch.equal(decode(net, prompts[:1], params.new), speculate(net, net, prompts[:1], params.new, k=4).tokens)
 
-    works = step_works(net, prompts)
+    works = step_works(net)
     times = interleaved(works, samples=params.samples, placebo=LIBRARY)
     gains = {way: speed_up(times, LIBRARY, way) for way in works if way != LIBRARY}
     changed = {way: row.changed for way, row in scores.items()} | {SINGLE: 0}
