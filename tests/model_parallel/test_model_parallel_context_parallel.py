@@ -98,11 +98,7 @@ def test_the_ring_gives_what_one_process_gives(ranks):
 def test_the_experiment_is_sound(sound, ran):
     result = ran("context-parallel")
     sound(result)
-    sizes = result.experiment.quick
-    number = sizes["batch"] * sizes["heads"] * sizes["length"] * sizes["head_width"] * 8
     in_order, zigzag = result.rows(RingOrder)
-    assert in_order.forward_kb * 1e3 == zigzag.forward_kb * 1e3 == number  # 2 (n − 1)/n of two ranks
-    assert in_order.backward_kb * 1e3 == 3 * number
     assert (in_order.slowest, zigzag.slowest, zigzag.waiting) == (7, 5, 0)
     assert result.claims[2].measured == "in order: 3, 7; zig-zag: 5, 5"
 

@@ -98,10 +98,6 @@ def test_the_experiment_is_sound(sound, ran):
     sizes = result.experiment.quick
     by_way = {row.way: row for row in result.rows(BlockWay)}
     assert len(by_way) == 6 and by_way["one process"].sent_kb == 0
-    number = sizes["batch"] * sizes["length"] * sizes["width"] * 8
-    assert by_way["by hand"].sent_kb * 1e3 == 4 * 2 * (sizes["ranks"] - 1) / sizes["ranks"] * number
     assert by_way["by hand, sequence parallel"].of_mlp == 4
-    whole, by_hand, sequence = (row for row in result.rows(BlockWay) if row.kept_kb)
-    assert whole.weights_kb == sizes["ranks"] * by_hand.weights_kb and sequence.kept_kb < by_hand.kept_kb < whole.kept_kb
     assert result.here("gathered scores over vocabulary-parallel loss, bytes") == sizes["vocabulary"] / 6
     assert [row.loss is None for row in result.rows(VocabularyLoss)] == [False, False, True]

@@ -251,7 +251,7 @@ def kv_cache(params: Params) -> Result:
     with torch.device(params.device.torch):
         torch.manual_seed(0)
         large = Decoder(params.gpu if on_gpu else params.timed).to(dtype).eval()
-    steps = under_the_roof(params, large, limits)
+    steps, billions = under_the_roof(params, large, limits), step_bytes(LARGE, 1, 0, 1, batch=0) / 1e9  # of weights
 
     result = Result(
         [
@@ -259,21 +259,13 @@ def kv_cache(params: Params) -> Result:
             Table("A cache by the sharing of heads, float32", caches),
             Table("One more token", grown),
             Table(f"One step behind {params.prefill} tokens, {str(dtype).removeprefix('torch.')}", steps),
-            Table(
-                f"Roofs of decoding with {weights(LARGE) / 1e9:.2g} billion weights in 16 bits, {CONTEXT} tokens",
-                prices(limits),
-            ),
+            Table(f"Roofs of decoding with {billions:.2g} billion weights in 16 bits, {CONTEXT} tokens", prices(limits)),
         ],
         arrays={"ceiling": {"GB/s": limits.gb_per_s, "GFLOP/s": limits.gflop_per_s}},
     )
     add_key_figures(result, large.size, params.prefill, dtype.itemsize, limits.ridge)
     add_claims(result, times)
     return result
-
-
-def weights(size: DecoderSize) -> int:
-    """Weights of a net's products."""
-    return step_bytes(size, 1, 0, 1, batch=0)
 
 
 def add_key_figures(result: Result, size: DecoderSize, before: int, number_bytes: int, ridge: float) -> None:

@@ -91,11 +91,7 @@ def _cases() -> dict[str, tuple]:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def begun(rows: int, width: int) -> State:
-        return (
-            torch.full((rows,), -math.inf, dtype=torch.float64),
-            torch.zeros(rows).double(),
-            torch.zeros(rows, width).double(),
-        )
+        return torch.full((rows,), -math.inf).double(), torch.zeros(rows).double(), torch.zeros(rows, width).double()
 
     cases = {}
     for rows, width, rank, sources in ((3, 4, 1, (1, 0, 2)), (4, 2, 2, (3, 2, 1, 0)), (2, 3, 0, (1, 0)), (5, 4, 1, (0, 1))):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from hpml_lab.core.experiment import Params, Result, Row, Table, column, experiment
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.placement import crowded
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
@@ -65,7 +66,6 @@ FULL = dict(
 )
 NARROW, WIDE = "narrow, many tokens", "wide, few tokens"
 STATE = 4 * NUMBER  # bytes of a parameter here: weight, gradient, and two moments of Adam
-COLORS = dict(zip(AXES, (style.BLUE, style.GREEN, style.ORANGE), strict=True))
 LARGE_NETS = ("6.4 billion", "64 billion")
 POWERS = tuple(8 << power for power in range(10))  # ranks: 8 to 4,096
 SHOWN = (64, 512, 4096)
@@ -107,16 +107,11 @@ def draw(result: Result):
     figure = style.new_figure(11, 4.2)
     here, far = figure.subplots(1, 2, width_ratios=(1.15, 1))
     rows = result.rows(MeshStep)
-    reached = [0.0] * len(rows)
-    for axis, color in COLORS.items():
-        lengths = [getattr(row, f"{axis}_kb") for row in rows]
-        here.barh(range(len(rows)), lengths, left=reached, color=color, edgecolor="white", label=f"{axis} axis")
-        reached = [before + length for before, length in zip(reached, lengths, strict=True)]
+    names = [f"{row.net.partition(',')[0]}: {row.mesh}" for row in rows]
+    lengths = {f"{axis} axis": [getattr(row, f"{axis}_kb") for row in rows] for axis in AXES}
+    stacked_bars(here, names, lengths, colors=(style.BLUE, style.GREEN, style.ORANGE))
     formula = [(row.formula_kb, number) for number, row in enumerate(rows) if row.formula_kb is not None]
     here.plot(*zip(*formula, strict=True), "x", color=style.INK, label="formula")
-    here.set_yticks(range(len(rows)), [f"{row.net.partition(',')[0]}: {row.mesh}" for row in rows])
-    here.invert_yaxis()
-    here.grid(axis="y", visible=False)
     here.set(xlabel="kB that a rank sends in a step", ylabel="data × tensor × pipeline", title="This machine's ranks, float64")
     here.xaxis.set_major_formatter("{x:,.0f}")
     here.legend(fontsize=8)
