@@ -1,11 +1,10 @@
-"""mesh_step.py, mesh_cost.py, groups in Traffic, and mesh: three axes give one process's numbers, and cost what is published."""
+"""mesh_step.py, mesh_cost.py and mesh: three axes give the numbers of one process, and cost what is published."""
 
 import copy
 import random
 
 import pytest
 import torch
-from torch import distributed as dist
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
@@ -15,10 +14,8 @@ from hpml_lab.model_parallel.experiments.mesh import BestMesh, MeshStep, OnMesh,
 from hpml_lab.model_parallel.experiments.mesh.on_ranks import BlockNet, train_on_meshes
 from hpml_lab.model_parallel.experiments.one_process import gradient_difference
 from hpml_lab.model_parallel.lessons import mesh_cost
-from hpml_lab.model_parallel.lessons.column_and_row import all_gathered, all_reduced, reduce_scattered
 from hpml_lab.model_parallel.lessons.mesh_cost import RankMesh, ReplicaBatch, TransformerShape, ranks_until_bound
-from hpml_lab.model_parallel.lessons.mesh_step import AXES, training_mesh, transformer_blocks
-from hpml_lab.model_parallel.tools.communication import Traffic
+from hpml_lab.model_parallel.lessons.mesh_step import transformer_blocks
 from hpml_lab.model_parallel.views import mesh_sliders
 from hpml_lab.model_parallel.views.mesh_sliders import NETS
 
@@ -67,26 +64,6 @@ def test_a_block_has_12_squares_of_the_width():
 def test_what_does_not_divide_is_refused(axes, micro_batches, message):
     with pytest.raises(RankError, match=message):
         launch(train_on_meshes, [NET], [axes], axes, micro_batches, (), 0, ranks=max(axes))
-
-
-def in_groups_on_rank():
-    """Ranks 0 and 2, 1 and 3, by the data axis of a mesh 2 × 2: what f and g do in a group, and what is counted."""
-    mesh = training_mesh(2, 2)
-    group, x = mesh.get_group("data"), torch.full((1, 4, 1), 10.0 ** dist.get_rank())
-    with Traffic() as traffic:
-        total, part = all_reduced(x, group), reduce_scattered(x, group)
-        whole = all_gathered(part, group)
-        dist.all_reduce(x, group=mesh.get_group("tensor"))
-        dist.all_reduce(x)
-    return total, part, whole, traffic.sent, [traffic.sent_in(mesh.get_group(axis)) for axis in AXES]
-
-
-def test_a_collective_is_counted_in_its_group():
-    for rank, (total, part, whole, sent, by_axis) in enumerate(launch(in_groups_on_rank, ranks=4)):
-        wanted = torch.full((1, 4, 1), 101.0 if rank % 2 == 0 else 1010.0)
-        assert torch.equal(total, wanted) and torch.equal(whole, wanted) and torch.equal(part, wanted[:, :2])
-        assert by_axis == [16 + 8 + 8, 0, 16]  # 16 bytes: an all-reduce between two sends them once
-        assert sent == sum(by_axis) + 2 * 3 * 16 // 4
 
 
 def test_a_layer_is_bound_by_communication_where_cs336s_inequality_says():

@@ -9,42 +9,9 @@ from torch import distributed as dist
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
 from hpml_lab.model_parallel.experiments.tensor_parallel import BlockWay, VocabularyLoss
-from hpml_lab.model_parallel.lessons.column_and_row import (
-    PAIRS,
-    SEQUENCE_PARALLEL,
-    TENSOR_PARALLEL,
-    Adjoint,
-    GatedMLP,
-    HeadAttention,
-    slice_of,
-)
+from hpml_lab.model_parallel.lessons.column_and_row import GatedMLP, HeadAttention, slice_of
 from hpml_lab.model_parallel.lessons.vocabulary_loss import vocabulary_parallel_loss
 from hpml_lab.model_parallel.tools.communication import Traffic
-
-
-def pairs_on_rank(kind):
-    """f and g of integers, forward and backward: what this rank gets."""
-    x = torch.arange(8.0).view(1, 4, 2) * 10 ** dist.get_rank()
-    own = x.chunk(2, 1)[dist.get_rank()] if kind == SEQUENCE_PARALLEL else x
-    found = []
-    for given, (forward, backward) in zip((own, x), PAIRS[kind], strict=True):
-        given = given.clone().requires_grad_()
-        y = Adjoint.apply(given, forward, backward)
-        y.backward(torch.full_like(y, 10.0 ** dist.get_rank()))
-        found.append((y.detach(), given.grad))
-    return found
-
-
-def test_f_and_g_are_what_megatron_defines():
-    counted = torch.arange(8.0).view(1, 4, 2)
-    for rank, (f, g) in enumerate(launch(pairs_on_rank, TENSOR_PARALLEL)):
-        assert torch.equal(f[0], counted * 10**rank) and torch.equal(f[1], torch.full((1, 4, 2), 11.0))
-        assert torch.equal(g[0], counted * 11) and torch.equal(g[1], torch.full((1, 4, 2), 10.0**rank))
-    for rank, (f, g) in enumerate(launch(pairs_on_rank, SEQUENCE_PARALLEL)):
-        first, second = counted.chunk(2, 1)
-        assert torch.equal(f[0], torch.cat([first, 10 * second], 1)) and torch.equal(f[1], torch.full((1, 2, 2), 11.0))
-        assert torch.equal(g[0], 11 * (first, second)[rank])
-        assert torch.equal(g[1], torch.tensor([1.0, 1, 10, 10]).view(1, 4, 1).expand(1, 4, 2))
 
 
 @pytest.mark.parametrize("layer, number", [(HeadAttention(12, 3), 3), (GatedMLP(4, 7), 7)], ids=["heads", "hidden"])

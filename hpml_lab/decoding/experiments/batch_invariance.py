@@ -14,8 +14,8 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.decoding.experiments.cached_step import cached_step
-from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode
+from hpml_lab.decoding.experiments.cached_step import cached_step, scores_behind
+from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode
 from hpml_lab.decoding.lessons.fixed_order import FixedOrder, fixed_product
 from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
 from hpml_lab.decoding.lessons.speculative import speculate
@@ -131,14 +131,6 @@ def deterministic_algorithms() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-
-
-@torch.no_grad()
-def scores_behind(net: Decoder, prompts: Tensor, at_once: int) -> Tensor:
-    """The scores (B, n, V) behind each token of prompts (B, n): `at_once` are read in one pass, and the others one by one."""
-    cache = KVCache(net.size, len(prompts), prompts.shape[1], like=net.scores.weight)
-    parts = [prompts[:, :at_once], *prompts[:, at_once:].split(1, 1)]
-    return torch.cat([net(part, cache) for part in parts if part.shape[1]], 1)
 
 
 def score_rows(net: Decoder, prompts: Tensor) -> dict[str, BatchBits]:

@@ -15,7 +15,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.timing.clock import Ceiling, captured, ceiling, interleaved
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.core.timing.roofline import draw_roof
-from hpml_lab.decoding.experiments.cached_step import cached_step
+from hpml_lab.decoding.experiments.cached_step import cached_step, scores_behind
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode, decode_again
 from hpml_lab.decoding.lessons.decoding_cost import (
     LARGE,
@@ -119,10 +119,8 @@ class MachinePrice(Row):
 def both_ways(net: Decoder, prompt: Tensor, new: int) -> SameTokens:
     """Decode by both ways; compare the scores of each step on the tokens of the first."""
     again, cached = decode_again(net, prompt, new)[0], decode(net, prompt, new)[0]
-    cache = KVCache(net.size, 1, prompt.shape[1] + new, like=net.scores.weight)
     start = prompt.shape[1]
-    net(prompt[:, :-1], cache)
-    stepwise = torch.cat([net(again[None, at : at + 1], cache)[0] for at in range(start - 1, start + new - 1)])
+    stepwise = scores_behind(net, again[None, :-1], start - 1)[0, start - 1 :]
     whole = torch.cat([net(again[None, : at + 1], last_only=True)[0] for at in range(start - 1, start + new - 1)])
     best = whole.topk(2).values.double()
     equal = (again == cached)[start:].long().cumprod(0).sum()

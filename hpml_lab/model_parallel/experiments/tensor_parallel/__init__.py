@@ -100,8 +100,8 @@ def block_row(way: str, steps: list[BlockOnRank]) -> BlockWay:
 
 
 def loss_row(way: str, found: list[LossOnRank]) -> VocabularyLoss:
-    sent = sum(sending.sent for sending in found[0].sendings)
-    return VocabularyLoss(way, max(one.loss for one in found), max(one.gradient for one in found), sent / 1e3)
+    losses, gradients, sendings = zip(*found, strict=True)
+    return VocabularyLoss(way, max(losses), max(gradients), sum(sending.sent for sending in sendings[0]) / 1e3)
 
 
 @experiment("tensor-parallel", lecture="L2 L3", notebook="23_model_parallel", draw=draw, quick=QUICK, full=FULL)
@@ -182,7 +182,7 @@ def tensor_parallel(params: Params) -> Result:
     result.claim(
         "Scores cut by the vocabulary give the loss and the gradient of one process, to 1e-12, and three numbers a token are "
         "all-reduced for it",
-        far < BOUND and all(found[LOSS_HAND].sendings == 3 * [Sending(ALL_REDUCE, word_bytes)] for found in losses),
+        far < BOUND and all(found[LOSS_HAND][2] == 3 * [Sending(ALL_REDUCE, word_bytes)] for found in losses),
         f"at most {far:.1g}; {3 * word_bytes / 1e3:g} kB instead of {gathered_bytes / 1e3:,.0f}",
     )
     return result

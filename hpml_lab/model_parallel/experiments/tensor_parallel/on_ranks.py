@@ -68,13 +68,7 @@ class BlockOnRank:
     kept: int | None
 
 
-@dataclass
-class LossOnRank:
-    """The loss of scores that are cut by the vocabulary, and its gradient: relative differences; and what the rank sent."""
-
-    loss: float
-    gradient: float
-    sendings: list[Sending]
+LossOnRank = tuple[float, float, list[Sending]]  # the loss and its gradient: relative differences; and what the rank sent
 
 
 def blocks_on_rank(batch: int, length: int, width: int, heads: int, hidden: int) -> tuple[dict[str, BlockOnRank], int]:
@@ -162,7 +156,7 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
     with Traffic() as traffic:
         loss = vocabulary_parallel_loss(own, target)
         loss.sum().backward()
-    found[LOSS_HAND] = LossOnRank(relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings)
+    found[LOSS_HAND] = relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings
 
     mesh = init_device_mesh("cpu", (ranks,))
     cut = DTensor.from_local(mine.flatten(0, 1), mesh, [Shard(1)]).requires_grad_()
@@ -170,7 +164,6 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
         loss = F.cross_entropy(cut, target.flatten(), reduction="sum")
         loss.backward()
     gradient = cut.grad.to_local().view(goal.shape)
-    found[LOSS_TORCH] = LossOnRank(
-        relative_difference(loss.to_local(), wanted.sum()), relative_difference(gradient, goal), traffic.sendings
-    )
+    far = relative_difference(loss.to_local(), wanted.sum())
+    found[LOSS_TORCH] = far, relative_difference(gradient, goal), traffic.sendings
     return found
