@@ -50,7 +50,7 @@ QUICK = dict(
     wide=(288, 8, 4),
     micro_batches=2,
     sizes=(256 << 10, 1 << 20, 4 << 20),  # bytes of all-reduces
-    samples=3,
+    samples=9,
 )
 FULL = dict(
     ranks=8,
@@ -62,7 +62,7 @@ FULL = dict(
     wide=(384, 16, 16),
     micro_batches=4,
     sizes=(1 << 20, 4 << 20, 16 << 20),
-    samples=7,
+    samples=9,
 )
 NARROW, WIDE = "narrow, many tokens", "wide, few tokens"
 STATE = 4 * NUMBER  # bytes of a parameter here: weight, gradient, and two moments of Adam
