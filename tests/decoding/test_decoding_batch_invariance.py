@@ -31,6 +31,7 @@ from hpml_lab.decoding.lessons.fixed_order import (
     fixed_exp,
     fixed_gelu,
     fixed_layer_norm,
+    fixed_linear,
     fixed_product,
     fixed_sum,
     sum_by_halves,
@@ -104,6 +105,7 @@ def test_a_product_is_the_librarys_but_for_rounding_and_bitwise_the_same_in_ever
     assert torch.equal(fixed_product(x[order], weight), whole[order])
     assert torch.equal(fixed_product(x.T.contiguous().T, weight), whole), "the same numbers in another layout"
     assert torch.equal(fixed_product(x.view(3, 3, 70), weight), whole.view(3, 3, 6))
+    assert torch.equal(fixed_linear(x, weight, weight[:, 0]), whole + weight[:, 0])
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------------

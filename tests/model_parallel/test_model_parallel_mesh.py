@@ -27,7 +27,7 @@ NET = BlockNet("net", layers=4, width=24, heads=2, batch=8, tokens=6)
 
 def test_a_step_gives_the_loss_and_the_gradients_of_one_process():
     meshes = (2, 2, 1), (1, 1, 4), (2, 1, 2), (1, 2, 2)
-    reports = launch(train_on_meshes, [NET], meshes, meshes[0], 2, (), 0, ranks=4)
+    reports = launch(train_on_meshes, [NET], meshes, meshes[0], 2, (), 0, ranks=4, deadline_seconds=300)
     for axes in meshes:
         assert OnMesh(NET, axes, reports, micro_batches=2).difference < 1e-12
 

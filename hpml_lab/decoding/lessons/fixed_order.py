@@ -46,6 +46,12 @@ def fixed_product(x: Tensor, weight: Tensor) -> Tensor:
     return total
 
 
+def fixed_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b for x (…, m, K) and W (n, K)."""
+    product = fixed_product(x, weight)
+    return product if bias is None else product + bias
+
+
 def fixed_exp(x: Tensor) -> Tensor:
     """exp x for x ≤ 0, in float32: with x = n·ln 2 + r it is 2ⁿ · (1 + r + r²/2! + … + r⁷/7!). Below -87 it is exp -87."""
     x = x.clamp(min=-87)
@@ -91,7 +97,7 @@ class FixedOrder(TorchFunctionMode):
     """Within `with FixedOrder():` what a decoder asks of torch.nn.functional is computed by the functions above, in float32."""
 
     INSTEAD = {
-        F.linear: fixed_product,
+        F.linear: fixed_linear,
         F.layer_norm: fixed_layer_norm,
         F.gelu: fixed_gelu,
         F.scaled_dot_product_attention: fixed_attention,
