@@ -68,7 +68,7 @@ def test_a_gain_is_one_over_both_halves_of_the_placebo() -> None:
 
 
 def test_without_a_placebo_the_next_turn_is_one():
-    before, after = [1.0, 1.2, 1.0, 1.2, 1.0, 1.2], [0.9] * 6
+    before, after = [1.0, 1.2, 1.0, 1.2, 1.0, 1.2], [0.95] * 6
     assert speed_up_of(before, after) == speed_up_of(before, after, [1.2, 1.0, 1.2, 1.0, 1.2, 1.0])
     assert not speed_up_of(before, after).faster and speed_up_of([1.2] * 6, after).faster
 
