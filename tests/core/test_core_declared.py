@@ -86,6 +86,9 @@ def test_a_difference_says_where_it_is():
 def test_a_promise_names_what_is_declared():
     assert promise(like("x")) == "a tensor of the dtype of `x`"
     assert promise((like("x", new=True), int)) == "(a new tensor of the dtype of `x`, a whole number)"
+    assert promise((like("x"), like("x"), like("a"))) == "tensors of the dtypes of `x`, `x`, `a`"
+    assert promise((like("x", new=True),) * 3) == "new tensors of the dtypes of `x`, `x`, `x`"
+    assert promise((like("x"), like("x", new=True), int)).startswith("(a tensor of the dtype of `x`, a new tensor")
     assert promise(array(np.float32)) == "a NumPy array of float32" and promise((int, float)) == ""
 
 

@@ -67,6 +67,12 @@ def test_a_gain_is_one_over_both_halves_of_the_placebo() -> None:
     assert not speed_up_of([1.0] * 11, [1.0] * 11, first).faster
 
 
+def test_without_a_placebo_the_next_turn_is_one():
+    before, after = [1.0, 1.2, 1.0, 1.2, 1.0, 1.2], [0.95] * 6
+    assert speed_up_of(before, after) == speed_up_of(before, after, [1.2, 1.0, 1.2, 1.0, 1.2, 1.0])
+    assert not speed_up_of(before, after).faster and speed_up_of([1.2] * 6, after).faster
+
+
 def test_a_gain_of_one_percent_is_seen_and_not_claimed() -> None:
     """The search of cuDNN gained 1.3 % on a machine whose noise was 0.2 %, next to the 1.7 times of the lecture."""
     gain = SpeedUp(1.0131, 1.01, 1.02, noise=0.0021)

@@ -22,8 +22,8 @@ from hpml_lab.decoding.experiments.batch_invariance import (
     bits_row,
     deterministic_algorithms,
     parted_row,
-    scores_behind,
 )
+from hpml_lab.decoding.experiments.cached_step import scores_behind
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode
 from hpml_lab.decoding.lessons.fixed_order import (
     FixedOrder,

@@ -190,7 +190,13 @@ def in_words(wanted: Any, arguments: Mapping[str, Any]) -> str:
 
 
 def promise(wanted: Any) -> str:
-    """A declared kind as the notebook's stub says it, "a tensor of the dtype of `a`"; "" without tensors and arrays."""
+    """A declared kind as the notebook's stub says it, "a tensor of the dtype of `a`"; "" without tensors and arrays.
+
+    Three and more that are like arguments are said together: "tensors of the dtypes of `a`, `b`, `c`".
+    """
+    if isinstance(wanted, tuple) and len(wanted) > 2 and all(isinstance(kind, Kind) and kind.argument for kind in wanted):
+        if len({kind.new for kind in wanted}) == 1:
+            return f"{'new ' * wanted[0].new}tensors of the dtypes of {', '.join(f'`{kind.argument}`' for kind in wanted)}"
     if isinstance(wanted, list | tuple):
         parts = list(map(promise, wanted))
         if not any(parts):

@@ -35,7 +35,7 @@ from hpml_lab.core.judge.asked import value_or_error
 from hpml_lab.core.judge.expect import expect, expect_function
 from hpml_lab.core.judge.in_every_case import OF_ANY
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.same import same
+from hpml_lab.core.judge.same import difference, same
 
 MORE = "And it is not the only mistake."
 UNKNOWN = ("wrong-value", "wrong-shape", "wrong-type")  # what `expect` says where it finds no known mistake
@@ -62,6 +62,18 @@ class Judged(NamedTuple):
 def item(index: int) -> Callable[[Function], Function]:
     """What wraps an answer that returns several things, of which a rubric judges one."""
     return lambda answer: lambda *given: answer(*given)[index]
+
+
+def by_part(*parts: str) -> Callable[[Function, list[Judged]], None]:
+    """An `explain` for answers of several parts: the Mistake names the first that is wrong in some case, and says where."""
+
+    def explain(_: Function, judged: list[Judged]) -> None:
+        for (number, part), (case, _given, got, wanted) in itertools.product(enumerate(parts), judged):
+            if not same(got[number], wanted[number]):
+                wrong = difference(got[number], wanted[number])
+                raise Mistake(f"wrong-{part.replace(' ', '-')}", f"For {case}, the {part} {wrong}.")
+
+    return explain
 
 
 class Rubric:

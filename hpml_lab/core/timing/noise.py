@@ -115,12 +115,14 @@ def wilson(successes: int, of: int, z: float = 1.96) -> tuple[float, float]:
     return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
 
 
-def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence[float]) -> SpeedUp:
+def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence[float] | None = None) -> SpeedUp:
     """The speed-up of samples taken in turns: `before`, `after`, and `before` once more (`again`, the placebo).
 
+    Without `again` the placebo is `before` in the next turn, so that what changes between two turns counts as noise, too.
     `after` is compared with both: the ratio is the one nearer to 1, and the interval covers both, so that what is claimed
     holds against either.
     """
+    again = [*before[1:], before[0]] if again is None else again
     halves = [[a / b for a, b in zip(half, after, strict=True)] for half in (before, again)]
     lows, highs = zip(*map(interval, halves), strict=True)
     ratio = min(map(median, halves), key=lambda found: abs(log(found)))

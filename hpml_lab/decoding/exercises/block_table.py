@@ -85,10 +85,6 @@ block is None or block in writing
 break
     hit-behind-a-gap :: continue :: Block i of a table holds tokens i·size and on. Behind the first block that is missing,
         everything is computed anew.
-first = len(table) * size
-    partial-block-shared :: table += [held for prefix, held in cached.items() if len(prefix) > len(tokens) and len(prefix) ==
-        len(table) * size + size and prefix[:len(tokens)] == tuple(tokens)][:1]; first = min(len(table) * size, len(tokens) - 1)
-        :: Your request would write its next token into a block that others read: only what is full is shared.
 min(len(tokens), first + budget)
     stale-count :: first + min(len(tokens), budget) :: $STALE
     past-the-end :: first + budget :: The budget is the most that a step computes. Fewer tokens may be left.

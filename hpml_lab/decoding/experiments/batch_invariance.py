@@ -14,7 +14,8 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.timing.noise import speed_up
-from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode
+from hpml_lab.decoding.experiments.cached_step import cached_step, scores_behind
+from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode
 from hpml_lab.decoding.lessons.fixed_order import FixedOrder, fixed_product
 from hpml_lab.decoding.lessons.python_text import python_text, trained_decoder
 from hpml_lab.decoding.lessons.speculative import speculate
@@ -132,14 +133,6 @@ def deterministic_algorithms() -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-@torch.no_grad()
-def scores_behind(net: Decoder, prompts: Tensor, at_once: int) -> Tensor:
-    """The scores (B, n, V) behind each token of prompts (B, n): `at_once` are read in one pass, and the others one by one."""
-    cache = KVCache(net.size, len(prompts), prompts.shape[1], like=net.scores.weight)
-    parts = [prompts[:, :at_once], *prompts[:, at_once:].split(1, 1)]
-    return torch.cat([net(part, cache) for part in parts if part.shape[1]], 1)
-
-
 def score_rows(net: Decoder, prompts: Tensor) -> dict[str, BatchBits]:
     """{way: the scores of prompt 0}, in batches of 1 to 16 prompts."""
 
@@ -171,22 +164,10 @@ def parted_row(net: Decoder, prompts: Tensor, new: int, precision: str, order: s
 # ---- time -----------------------------------------------------------------------------------------------------------------
 
 
-def step_works(net: Decoder, prompts: Tensor) -> dict[str, Callable[[], object]]:
+def step_works(net: Decoder) -> dict[str, Callable[[], object]]:
     """{way: a step of decoding for 8 prompts behind their cached tokens}."""
 
-    def step(rows: int) -> Callable[[], None]:
-        cache = KVCache(net.size, rows, LENGTH, like=net.scores.weight)
-
-        @torch.no_grad()
-        def work() -> None:
-            cache.keep(PROMPT - 1)
-            net(prompts[:rows, PROMPT - 1 :], cache)
-
-        with torch.no_grad():
-            net(prompts[:rows, : PROMPT - 1], cache)
-        return work
-
-    together, one, most = step(BATCH), step(1), step(MOST)
+    together, one, most = (cached_step(net, 1, PROMPT - 1, rows) for rows in (BATCH, 1, MOST))
 
     def within(mode: Callable[[], contextlib.AbstractContextManager]) -> Callable[[], None]:
         def work() -> None:
@@ -226,7 +207,7 @@ def batch_invariance(params: Params) -> Result:
         fixed, *others = (scores_behind(net, prompts[:1], at_once) for at_once in (PROMPT, 5, 0))
         same_texts = torch.equal(decode(net, prompts[:1], params.new), speculate(net, net, prompts[:1], params.new, k=4).tokens)
 
-    works = step_works(net, prompts)
+    works = step_works(net)
     times = interleaved(works, samples=params.samples, placebo=LIBRARY)
     gains = {way: speed_up(times, LIBRARY, way) for way in works if way != LIBRARY}
     changed = {way: row.changed for way, row in scores.items()} | {SINGLE: 0}

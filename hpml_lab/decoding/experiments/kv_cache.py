@@ -1,6 +1,7 @@
 """Decoding with a cache of keys and values: the same tokens for a fraction of the work, and why memory is then the limit."""
 
-from collections.abc import Callable
+import copy
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,10 +15,12 @@ from hpml_lab.core.show import style
 from hpml_lab.core.timing.clock import Ceiling, captured, ceiling, interleaved
 from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.core.timing.roofline import draw_roof
+from hpml_lab.decoding.experiments.cached_step import cached_step, scores_behind
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode, decode_again
 from hpml_lab.decoding.lessons.decoding_cost import (
     LARGE,
     MACHINES,
+    DecodingMachine,
     batch_at_ridge,
     cache_bytes,
     decode_rate,
@@ -116,10 +119,8 @@ class MachinePrice(Row):
 def both_ways(net: Decoder, prompt: Tensor, new: int) -> SameTokens:
     """Decode by both ways; compare the scores of each step on the tokens of the first."""
     again, cached = decode_again(net, prompt, new)[0], decode(net, prompt, new)[0]
-    cache = KVCache(net.size, 1, prompt.shape[1] + new, like=net.scores.weight)
     start = prompt.shape[1]
-    net(prompt[:, :-1], cache)
-    stepwise = torch.cat([net(again[None, at : at + 1], cache)[0] for at in range(start - 1, start + new - 1)])
+    stepwise = scores_behind(net, again[None, :-1], start - 1)[0, start - 1 :]
     whole = torch.cat([net(again[None, : at + 1], last_only=True)[0] for at in range(start - 1, start + new - 1)])
     best = whole.topk(2).values.double()
     equal = (again == cached)[start:].long().cumprod(0).sum()
@@ -162,31 +163,12 @@ def counted(size: DecoderSize, attention: str, prompt: int, length: int) -> Cach
 # ---- times -----------------------------------------------------------------------------------------------------------
 
 
-def step_of(net: Decoder, new: int, before: int, batch: int) -> Callable[[], Tensor]:
-    """One step behind a cache that is filled: `new` tokens of each sequence. Each call takes the same place in the cache."""
-    device = net.scores.weight.device
-    cache = KVCache(net.size, batch, before + new, like=net.scores.weight)
-    tokens = torch.zeros(batch, new, dtype=torch.long, device=device)
-
-    @torch.no_grad()
-    def step() -> Tensor:
-        cache.used = before
-        return net(tokens, cache, last_only=True)
-
-    return captured(step, device) if device.type == "cuda" else step
-
-
-def without_cache(net: Decoder, tokens: int) -> Callable[[], Tensor]:
-    """The step that has no cache: all tokens again."""
-    given = torch.zeros(1, tokens, dtype=torch.long)
-    return torch.no_grad()(partial(net, given, None, last_only=True))
-
-
 def growing(net: Decoder, lengths: tuple[int, ...]) -> tuple[list[GrowingStep], dict]:
     """Times of one more token by both ways, and those of the longest in turns with a placebo."""
     rows, times = [], {}
     for before in lengths:
-        works = {AGAIN: without_cache(net, before + 1), CACHED: step_of(net, 1, before, 1)}
+        again = torch.no_grad()(partial(net, torch.zeros(1, before + 1, dtype=torch.long), last_only=True))
+        works = {AGAIN: again, CACHED: cached_step(net, 1, before)}
         times = interleaved(works, placebo=AGAIN)
         rows.append(GrowingStep(before, 1e3 * times[AGAIN].seconds, 1e3 * times[CACHED].seconds))
     return rows, times
@@ -196,8 +178,11 @@ def under_the_roof(params: Params, net: Decoder, limits: Ceiling) -> list[RoofSt
     """The prompt at once, and one token of each sequence of ever larger batches."""
     before, number_bytes = params.prefill, net.scores.weight.dtype.itemsize
     shapes = {"prefill": (before, 0, 1)} | {f"decode, batch {batch}": (1, before, batch) for batch in params.batches}
-    gpu = net.scores.weight.device if params.device.is_cuda else None
-    times = interleaved({name: step_of(net, *shape) for name, shape in shapes.items()}, gpu=gpu)
+    works, gpu = {name: cached_step(net, *shape) for name, shape in shapes.items()}, None
+    if params.device.is_cuda:
+        gpu = net.scores.weight.device
+        works = {name: captured(work, gpu) for name, work in works.items()}
+    times = interleaved(works, gpu=gpu)
     rows = []
     for name, (new, at, batch) in shapes.items():
         seconds, intensity = times[name].seconds, step_intensity(net.size, new, at, number_bytes, batch)
@@ -209,14 +194,12 @@ def under_the_roof(params: Params, net: Decoder, limits: Ceiling) -> list[RoofSt
 
 def prices(limits: Ceiling) -> list[MachinePrice]:
     """What the roofs allow a large net in 16 bits, on machines of which the constants are known, and on this one."""
-    known = {name: (each.bytes_per_s, each.flops_per_s, each.per_hour) for name, each in MACHINES.items()}
     rows = []
-    for name, (bandwidth, peak, per_hour) in (
-        known | {"this machine": (1e9 * limits.gb_per_s, 1e9 * limits.gflop_per_s, None)}
-    ).items():
-        rates = [decode_rate(LARGE, CONTEXT, 2, batch, bandwidth, peak) for batch in (1, 64)]
-        costs = [None if per_hour is None else price_of_tokens(rate, per_hour) for rate in rates]
-        rows.append(MachinePrice(name, peak / bandwidth, batch_at_ridge(LARGE, CONTEXT, 2, peak / bandwidth), *rates, *costs))
+    here = DecodingMachine(1e9 * limits.gb_per_s, 1e9 * limits.gflop_per_s, memory_bytes=math.inf, per_hour=math.nan)
+    for name, machine in (MACHINES | {"this machine": here}).items():
+        rates = [decode_rate(LARGE, CONTEXT, 2, batch, machine) for batch in (1, 64)]
+        costs = [None if machine is here else price_of_tokens(rate, machine.per_hour) for rate in rates]
+        rows.append(MachinePrice(name, machine.ridge, batch_at_ridge(LARGE, CONTEXT, 2, machine.ridge), *rates, *costs))
     return rows
 
 
@@ -253,7 +236,9 @@ def kv_cache(params: Params) -> Result:
     """Decoding with and without a cache of keys and values: tokens, bytes, FLOPs, and where both phases stand."""
     net = trained_decoder(READER, params.steps)
     prompt = python_text()[None, : params.prompt]
-    same = [both_ways(copied(net, dtype), prompt, params.new) for dtype in (torch.float64, torch.float32, torch.bfloat16)]
+    same = [
+        both_ways(copy.deepcopy(net).to(dtype), prompt, params.new) for dtype in (torch.float64, torch.float32, torch.bfloat16)
+    ]
     sizes = {name: replace(READER, kv_heads=READER.heads // (group or READER.heads)) for name, group in SHARING.items()}
     caches = [counted(size, name, params.prompt, READER.length) for name, size in sizes.items()]
     lengths = tuple(READER.length // part - 1 for part in (8, 4, 2, 1))
@@ -264,7 +249,7 @@ def kv_cache(params: Params) -> Result:
     with torch.device(params.device.torch):
         torch.manual_seed(0)
         large = Decoder(params.gpu if on_gpu else params.timed).to(dtype).eval()
-    steps = under_the_roof(params, large, limits)
+    steps, billions = under_the_roof(params, large, limits), step_bytes(LARGE, 1, 0, 1, batch=0) / 1e9  # of weights
 
     result = Result(
         [
@@ -272,28 +257,13 @@ def kv_cache(params: Params) -> Result:
             Table("A cache by the sharing of heads, float32", caches),
             Table("One more token", grown),
             Table(f"One step behind {params.prefill} tokens, {str(dtype).removeprefix('torch.')}", steps),
-            Table(
-                f"Roofs of decoding with {weights(LARGE) / 1e9:.2g} billion weights in 16 bits, {CONTEXT} tokens",
-                prices(limits),
-            ),
+            Table(f"Roofs of decoding with {billions:.2g} billion weights in 16 bits, {CONTEXT} tokens", prices(limits)),
         ],
         arrays={"ceiling": {"GB/s": limits.gb_per_s, "GFLOP/s": limits.gflop_per_s}},
     )
     add_key_figures(result, large.size, params.prefill, dtype.itemsize, limits.ridge)
     add_claims(result, times)
     return result
-
-
-def copied(net: Decoder, dtype: torch.dtype) -> Decoder:
-    """The same weights in another type of number."""
-    other = Decoder(net.size).to(dtype).eval()
-    other.load_state_dict(net.state_dict())
-    return other
-
-
-def weights(size: DecoderSize) -> int:
-    """Weights of a net's products."""
-    return step_bytes(size, 1, 0, 1, batch=0)
 
 
 def add_key_figures(result: Result, size: DecoderSize, before: int, number_bytes: int, ridge: float) -> None:

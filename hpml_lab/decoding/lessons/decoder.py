@@ -109,11 +109,8 @@ class DecoderBlock(nn.Module):
         super().__init__()
         self.norms = nn.ModuleList(nn.LayerNorm(size.width) for _ in range(2))
         self.attention = Attention(size)
-        self.up, self.down = (nn.Linear(*sizes, bias=False) for sizes in self.widths(size))
-
-    @staticmethod
-    def widths(size: DecoderSize) -> tuple[tuple[int, int], tuple[int, int]]:
-        return (size.width, 4 * size.width), (4 * size.width, size.width)
+        self.up = nn.Linear(size.width, 4 * size.width, bias=False)
+        self.down = nn.Linear(4 * size.width, size.width, bias=False)
 
     def forward(self, x: Tensor, layer: int, cache: KVCache | None) -> Tensor:
         x = x + self.attention(self.norms[0](x), layer, cache)

@@ -87,10 +87,10 @@ def batch_at_ridge(size: DecoderSize, before: int, number_bytes: int, ridge: flo
     return max(1, -int(-ridge * weights // (flops - ridge * own)))
 
 
-def decode_rate(size: DecoderSize, before: int, number_bytes: int, batch: int, bytes_per_s: float, flops_per_s: float) -> float:
+def decode_rate(size: DecoderSize, before: int, number_bytes: int, batch: int, machine: DecodingMachine) -> float:
     """Tokens a second of all sequences together that a machine cannot exceed: B / max(FLOPs / peak, bytes / bandwidth)."""
-    computing = step_flops(size, 1, before, batch) / flops_per_s
-    moving = step_bytes(size, 1, before, number_bytes, batch) / bytes_per_s
+    computing = step_flops(size, 1, before, batch) / machine.flops_per_s
+    moving = step_bytes(size, 1, before, number_bytes, batch) / machine.bytes_per_s
     return batch / max(computing, moving)
 
 

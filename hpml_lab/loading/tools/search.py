@@ -32,7 +32,7 @@ def in_turns(
     if pairs < 2:
         return None
     before, after = before[-pairs:], after[-pairs:]
-    return speed_up_of(before, after, [*before[1:], before[0]])
+    return speed_up_of(before, after)
 
 
 class Search:

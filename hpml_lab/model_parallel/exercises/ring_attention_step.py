@@ -8,11 +8,8 @@ from torch import Tensor
 
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import same
+from hpml_lab.core.judge.rubric import Rubric, by_part
 
-PARTS = "maximum", "total", "output"
 State = tuple[Tensor, Tensor, Tensor]
 
 
@@ -94,11 +91,7 @@ def _cases() -> dict[str, tuple]:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def begun(rows: int, width: int) -> State:
-        return (
-            torch.full((rows,), -math.inf, dtype=torch.float64),
-            torch.zeros(rows).double(),
-            torch.zeros(rows, width).double(),
-        )
+        return torch.full((rows,), -math.inf).double(), torch.zeros(rows).double(), torch.zeros(rows, width).double()
 
     cases = {}
     for rows, width, rank, sources in ((3, 4, 1, (1, 0, 2)), (4, 2, 2, (3, 2, 1, 0)), (2, 3, 0, (1, 0)), (5, 4, 1, (0, 1))):
@@ -113,27 +106,6 @@ def _cases() -> dict[str, tuple]:
 CASES = _cases()
 
 
-def _explain(_: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake that names which of the three is wrong, for which query, and what it is."""
-    for case, _given, got, wanted in judged:
-        for name, own, goal in zip(PARTS, got, wanted, strict=True):
-            if same(own, goal):
-                continue
-            if own.shape != goal.shape:
-                hint = f"For {case}, {name} has the shape {tuple(own.shape)}; it should have {tuple(goal.shape)}."
-                raise Mistake(f"wrong-{name}", hint)
-            query = next(row for row in range(len(goal)) if not same(own[row], goal[row]))
-            if own[query].isnan().any():
-                raise Mistake(f"wrong-{name}", f"For {case}, {name} of query {query} is nan.")
-            if goal.ndim == 1:
-                hint = f"{name} of query {query} is {own[query]:.4g}; it should be {goal[query]:.4g}."
-            else:
-                factor = (own[query] * goal[query]).sum() / goal[query].square().sum()
-                often = f" It is {factor:.4g} times what it should be." if same(own[query], factor * goal[query]) else ""
-                hint = f"maximum and total are right, and output of query {query} is wrong.{often}"
-            raise Mistake(f"wrong-{name}", f"For {case}, {hint}")
-
-
 @exercise(
     "ring-attention-step",
     notebook="23_model_parallel",
@@ -142,4 +114,4 @@ def _explain(_: Callable, judged: list[Judged]) -> None:
 )
 def judge_ring_attention_step(answer: Callable) -> None:
     """The maximum, the sum and the output of all keys so far, with a causal mask, also where nothing is seen yet."""
-    RUBRIC.expect(answer, CASES, but=("mixed",), explain=_explain)
+    RUBRIC.expect(answer, CASES, but=("mixed",), explain=by_part("maximum", "total", "output"))

@@ -8,9 +8,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
-from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import same
+from hpml_lab.core.judge.rubric import Rubric, by_part
 
 Routed = tuple[Tensor, Tensor, Tensor]
 
@@ -113,23 +111,6 @@ def _cases() -> dict[str, tuple[Tensor, int, int]]:
 CASES = _cases()
 
 
-def _explain(_: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake that names the first of experts, weights and places that is wrong, and the token."""
-    for name, part in (("experts", 0), ("weights", 1), ("places", 2)):
-        for case, _given, got, wanted in judged:
-            own, goal = got[part], wanted[part]
-            if same(own, goal):
-                continue
-            if own.shape != goal.shape:
-                hint = f"For {case}, the {name} have the shape {tuple(own.shape)}; it should be {tuple(goal.shape)}."
-                raise Mistake(f"wrong-{name}", hint)
-            row = next(row for row in range(len(goal)) if not same(own[row], goal[row]))
-            values = [", ".join(f"{value:.4g}" for value in tensor[row].tolist()) for tensor in (own, goal)]
-            raise Mistake(
-                f"wrong-{name}", f"For {case}, the {name} of token {row} are {values[0]}; they should be {values[1]}."
-            )
-
-
 @exercise(
     "route-tokens",
     notebook="23_model_parallel",
@@ -138,4 +119,4 @@ def _explain(_: Callable, judged: list[Judged]) -> None:
 )
 def judge_route_tokens(answer: Callable) -> None:
     """Experts in the order of their probabilities, weights that add up to 1, places with first choices first."""
-    RUBRIC.expect(answer, CASES, but=("large",), explain=_explain)
+    RUBRIC.expect(answer, CASES, but=("large",), explain=by_part("experts", "weights", "places"))

@@ -9,10 +9,8 @@ from torch import Tensor
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.rubric import Judged, Rubric
-from hpml_lab.core.judge.same import same
+from hpml_lab.core.judge.rubric import Judged, Rubric, by_part
 
-PARTS = "the output", "the gradient of x", "the gradient of a", "the gradient of b", "the gradient of bias"
 Parts = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -155,19 +153,13 @@ CASES = _cases()
 
 
 def _explain(answer: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake that names the first part that is wrong, on which rank, and how often it is what it should be."""
-    for case, _, got, wanted in judged:
-        for rank, (own, goals) in enumerate(zip(got, wanted, strict=True)):
-            for part, value, goal in zip(PARTS, own, goals, strict=True):
-                if same(value, goal):
-                    continue
-                name = f"wrong-{part.removeprefix('the ').replace(' ', '-')}"
-                if value.shape != goal.shape:
-                    hint = f"{part} has the shape {tuple(value.shape)}; it should have {tuple(goal.shape)}."
-                    raise Mistake(name, f"For {case}, rank {rank}: {hint}")
-                factor = (value * goal).sum() / goal.square().sum()
-                often = f" It is {factor:.4g} times what it should be." if same(value, factor * goal) else ""
-                raise Mistake(name, f"For {case}, {part} is wrong on rank {rank}.{often}")
+    """Name the first part that is wrong, and the rank."""
+    by_rank = [
+        Judged(f"{case}, rank {rank}", given, *parts)
+        for case, given, got, wanted in judged
+        for rank, parts in enumerate(zip(got, wanted, strict=True))
+    ]
+    by_part("output", *(f"gradient of {name}" for name in ("x", "a", "b", "bias")))(answer, by_rank)
 
 
 @exercise(

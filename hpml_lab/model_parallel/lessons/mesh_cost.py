@@ -59,14 +59,6 @@ class ReplicaBatch:
     sequences: int
 
 
-def require_fit(net: TransformerShape, mesh: RankMesh) -> None:
-    """Raise LabError where layers do not divide among the stages, or the width among the tensor ranks."""
-    if net.layers % mesh.pipeline:
-        raise LabError(f"{net.layers} layers do not divide among {mesh.pipeline} stages.", "Use stages that divide the layers.")
-    if net.width % mesh.tensor:
-        raise LabError(f"A width of {net.width} does not divide among {mesh.tensor} ranks.", "Use ranks that divide the width.")
-
-
 # ---- what a rank has and sends -----------------------------------------------------------------------------------------
 
 

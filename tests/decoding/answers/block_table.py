@@ -70,11 +70,7 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("still-being-written", (" or block in writing", "")),
-            ("nothing-left-to-compute", ("* size < len(tokens)", "* size <= len(tokens)")),
             ("reference-not-raised", ("references[block] += 1", "references[block] = references[block] or 1")),
-            ("past-the-end", ("min(first + budget, len(tokens))", "first + budget")),
-            ("overwritten-but-found", ("del cached[prefix]", "continue")),
             ("hit-still-free", ("if block in free:", "if not free:")),
             ("hits-misjudged", ("hits.append(block)", "hits.append(block)\n        break")),
             ("wrong-value", ("others[:needed]", "others[::-1][:needed]")),

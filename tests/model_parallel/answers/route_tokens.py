@@ -39,20 +39,6 @@ WRONG = [
             ("wrong-experts", ("return experts, weights", "return experts.flip(1), weights")),
             ("wrong-weights", ("weights = torch.softmax(best, dim=1)", "weights = torch.softmax(2 * best, dim=1)")),
             ("wrong-places", ("range(len(scores))", "reversed(range(len(scores)))")),
-            ("one-place-too-many", ("taken[expert] < capacity", "taken[expert] <= capacity")),
-            ("places-from-1", ("places[token, choice] = taken[expert]", "places[token, choice] = taken[expert] + 1")),
-            (
-                "token-by-token",
-                ("for choice in range(k):", "for token in range(len(scores)):"),
-                (
-                    "        for token in range(len(scores)):\n            expert",
-                    "        for choice in range(k):\n            expert",
-                ),
-            ),
-            (
-                "weights-not-divided",
-                ("weights = torch.softmax(best, dim=1)", "weights = torch.softmax(scores, 1).gather(1, experts)"),
-            ),
         ],
     )
 ]

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch.distributed.tensor.parallel import SequenceParallel, loss_parallel, p
 from torch.nn import functional as F
 
 from hpml_lab.core.timing.counting import saved_tensors
-from hpml_lab.model_parallel.experiments.one_process import gradient_difference, on_this_rank, relative_difference
+from hpml_lab.model_parallel.experiments.one_process import gradient_difference, on_this_rank, part_of, relative_difference
 from hpml_lab.model_parallel.lessons.column_and_row import (
     SEQUENCE_PARALLEL,
     TENSOR_PARALLEL,
@@ -28,6 +29,7 @@ from hpml_lab.model_parallel.tools.communication import Sending, Traffic
 HAND, HAND_SEQUENCE = "by hand", "by hand, sequence parallel"
 TORCH, TORCH_INPUT, TORCH_SEQUENCE = ("parallelize_module", "… with PrepareModuleInput", "… and SequenceParallel")
 WAYS = HAND, TORCH, TORCH_INPUT, HAND_SEQUENCE, TORCH_SEQUENCE
+SEQUENCE_WAYS = HAND_SEQUENCE, TORCH_SEQUENCE
 LAYERS = "attention", "mlp"
 LOSS_HAND, LOSS_TORCH = "by hand", "loss_parallel"
 
@@ -50,6 +52,7 @@ class BlockOnRank:
     """One step of a block on a rank.
 
     output, gradients    the largest difference from one process, relative to the tensor
+    is_by_hand           whether the output is bitwise that of the same way by hand, in float64 and in float32
     forward, backward    what the rank sent
     collectives          {layer: how many CommDebugMode counts in one step of it alone}
     weights, kept        bytes of the layers' weights, and of what autograd keeps for the backward pass (None: not known)
@@ -57,6 +60,7 @@ class BlockOnRank:
 
     output: float
     gradients: float
+    is_by_hand: bool
     forward: list[Sending]
     backward: list[Sending]
     collectives: dict[str, int]
@@ -64,13 +68,7 @@ class BlockOnRank:
     kept: int | None
 
 
-@dataclass
-class LossOnRank:
-    """The loss of scores that are cut by the vocabulary, and its gradient: relative differences; and what the rank sent."""
-
-    loss: float
-    gradient: float
-    sendings: list[Sending]
+LossOnRank = tuple[float, float, list[Sending]]  # the loss and its gradient: relative differences; and what the rank sent
 
 
 def blocks_on_rank(batch: int, length: int, width: int, heads: int, hidden: int) -> tuple[dict[str, BlockOnRank], int]:
@@ -87,13 +85,7 @@ def blocks_on_rank(batch: int, length: int, width: int, heads: int, hidden: int)
 
 
 def _step(way: str, whole: NormedBlock, x: Tensor, wanted: Tensor, gradient: Tensor) -> BlockOnRank:
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    is_sequence = way in (HAND_SEQUENCE, TORCH_SEQUENCE)
-
-    def own(tensor: Tensor) -> Tensor:
-        """What this rank has of a tensor (B, N, d) between the layers."""
-        return tensor.detach().chunk(ranks if is_sequence else 1, 1)[rank if is_sequence else 0].clone()
-
+    own, by_hand = partial(_own, way), HAND_SEQUENCE if way in SEQUENCE_WAYS else HAND
     block = _block(way, whole)
     block.zero_grad()
     mine = own(x).requires_grad_()
@@ -101,20 +93,30 @@ def _step(way: str, whole: NormedBlock, x: Tensor, wanted: Tensor, gradient: Ten
         output = block(mine)
         forward, kept = len(traffic.sendings), sum(saved.values())
         output.backward(own(gradient))
-    if (
-        way == HAND_SEQUENCE
-    ):  # a norm has seen this rank's part of the sequence; torch's gradients know it, and add up when read
+    if way == HAND_SEQUENCE:  # a norm has seen this rank's part of the sequence; torch's gradients add up when read
         for parameter in block.norms.parameters():
             dist.all_reduce(parameter.grad)
     return BlockOnRank(
         output=relative_difference(output, own(wanted)),
         gradients=max(relative_difference(mine.grad, own(x.grad)), gradient_difference(block, whole)),
+        is_by_hand=all(map(torch.equal, _outputs(way, whole, x), _outputs(by_hand, whole, x))),
         forward=traffic.sendings[:forward],
         backward=traffic.sendings[forward:],
         collectives={name: _counted(getattr(block, name), own(x), own(gradient)) for name in LAYERS},
         weights=sum(on_this_rank(p).nbytes for name in LAYERS for p in getattr(block, name).parameters()),
         kept=kept if way in (HAND, HAND_SEQUENCE) else None,  # a DTensor does not say which storage it keeps
     )
+
+
+def _own(way: str, tensor: Tensor) -> Tensor:
+    """What this rank has of a tensor (B, N, d) between the layers."""
+    return (part_of(tensor, None, 1) if way in SEQUENCE_WAYS else tensor).detach().clone()
+
+
+def _outputs(way: str, whole: NormedBlock, x: Tensor) -> list[Tensor]:
+    """In float64 and in float32."""
+    dtypes = torch.float64, torch.float32
+    return [_block(way, copy.deepcopy(whole).to(dtype))(_own(way, x.to(dtype))) for dtype in dtypes]
 
 
 def _block(way: str, whole: NormedBlock) -> NormedBlock:
@@ -154,7 +156,7 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
     with Traffic() as traffic:
         loss = vocabulary_parallel_loss(own, target)
         loss.sum().backward()
-    found[LOSS_HAND] = LossOnRank(relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings)
+    found[LOSS_HAND] = relative_difference(loss, wanted), relative_difference(own.grad, goal), traffic.sendings
 
     mesh = init_device_mesh("cpu", (ranks,))
     cut = DTensor.from_local(mine.flatten(0, 1), mesh, [Shard(1)]).requires_grad_()
@@ -162,7 +164,6 @@ def losses_on_rank(batch: int, length: int, vocabulary: int) -> dict[str, LossOn
         loss = F.cross_entropy(cut, target.flatten(), reduction="sum")
         loss.backward()
     gradient = cut.grad.to_local().view(goal.shape)
-    found[LOSS_TORCH] = LossOnRank(
-        relative_difference(loss.to_local(), wanted.sum()), relative_difference(gradient, goal), traffic.sendings
-    )
+    far = relative_difference(loss.to_local(), wanted.sum())
+    found[LOSS_TORCH] = far, relative_difference(gradient, goal), traffic.sendings
     return found
