@@ -20,7 +20,7 @@ import psutil
 
 from hpml_lab.core.system.children import end_with_parent, kill_group
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.programs import last_error
+from hpml_lab.core.system.programs import why_ended
 from hpml_lab.core.timing.laps import Lap
 from hpml_lab.profilers.at_start import sitecustomize as at_start
 
@@ -126,9 +126,7 @@ class ScriptCopy:
         """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
         code = self.process.poll() or 0
         kill_family(self.process)
-        said = last_error(self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
-        by = signal.strsignal(-code) if code < 0 else ""  # such as the kernel, which found no memory: nothing is said of that
-        last = f"it was ended by a signal: {by}" if by else said
+        last = why_ended(code, self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
         self.at_its_end = not (why or last) and otherwise != ""
         self.failed = why or last or otherwise or f"it ends after {self.steps} steps, with exit code {code}"
 

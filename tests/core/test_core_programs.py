@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from hpml_lab.core.system import programs
+from hpml_lab.core.system.programs import why_ended
 
 SLEEP = "import time; time.sleep(600)"
 START_ANOTHER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
@@ -41,6 +42,50 @@ IN_A_CHILD = "import time; from hpml_lab.core.system.children import run_in_chil
 def test_a_program_is_killed_at_its_deadline_with_what_it_started(code, nothing_left):
     finished = programs.run_python(["-c", code], deadline_seconds=1.0)
     assert finished.exitcode is None and 1.0 <= finished.seconds < 20
+
+
+REPORT = """[rank1]: RuntimeError: Connection closed by peer
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+Failures:
+[1]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : -15 (pid: 12)
+Root Cause (first observed failure):
+[0]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -9 (pid: 11)
+  traceback : Signal 9 (SIGKILL) received by PID 11
+"""
+
+
+@pytest.mark.parametrize(
+    "code, stderr, why",
+    [
+        (-9, "a warning", "killed by SIGKILL: most often the system, because memory ran out, or a scheduler"),
+        (137, "", "killed by SIGKILL: most often the system, because memory ran out"),
+        (-15, "", "killed by SIGTERM: somebody, or a scheduler whose time is over, asked it to end"),
+        (-7, "", "killed by SIGBUS: most often a file in memory for which there was no room: /dev/shm is full"),
+        (
+            -6,
+            "ValueError: no place",
+            "killed by SIGABRT: compiled code gave up; what it wrote before says why; ValueError: no place",
+        ),
+        (1, "a warning\nValueError: no place", "ValueError: no place"),
+        (1, REPORT, "killed by SIGKILL: most often"),
+        (1, REPORT.replace("-9 ", "1 "), "RuntimeError: Connection closed by peer"),
+        (200, "", ""),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="there a program that is killed has an exit code of its own")
+def test_a_signal_is_named_with_what_it_usually_means(code, stderr, why):
+    found = why_ended(code, stderr)
+    assert found.startswith(why) and bool(found) == bool(why)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
+def test_a_program_that_was_killed_has_that_signals_exit_code():
+    done = programs.run_python(["-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"])
+    assert programs.signal_name(done.exitcode) == "SIGTERM" and programs.signal_name(-1000) == "signal 1000"
 
 
 def test_a_started_program_ends_with_its_block(nothing_left):

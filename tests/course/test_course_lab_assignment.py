@@ -21,14 +21,14 @@ from hpml_lab.core.judge.exercises import find_exercise
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.course.lab_assignment import LABS, job_file, lab_notebook, write_lab
 from hpml_lab.your_script import TASKS, LabReport
-from hpml_lab.your_script.tools.trainings import ScriptScaling
+from hpml_lab.your_script.tools.trainings import ScriptScaling, TrainedRow
 
 
 @pytest.fixture(scope="module")
 def labs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labs")
-    for number in LABS:
-        write_lab(number, folder)
+    words = [word for number in LABS for word in ("--lab", str(number))]
+    assert main(["assignment", *words, "--out", str(folder)]) == 0
     return folder
 
 
@@ -140,40 +140,54 @@ def test_nothing_named_is_said(tmp_path, capsys):
     assert main(["assignment", "--out", str(tmp_path)]) == 2 and "nothing to hand out" in capsys.readouterr().err
 
 
-def report(speed_up):
-    """What `hpml-lab lab` leaves after the steps of lab 6."""
-    made = LabReport("lab_training.py", "a machine", 4)
-    for name in LABS[6].steps:
-        tables = [Table("Ranks", [ScriptScaling("strong", 2, 64, 1.0, speed_up)])] if name == "ranks" else []
-        made.keep(name, "done", ["found"], tables, 1.0)
-        made.step(name).prediction, made.step(name).sentence = "this", "because"
-    return made
+# Of lab 1 a kernel that cannot be, and of the others a step's row that can be and one that cannot.
+TOO_FAST = 'measured["BLAS"] = (8 * 3e8, 2 * 3e8, 1e-3)  # 2,400 GB/s, and the machine has 30'
+SHOWN = {
+    2: ("devices", TrainedRow("cpu", 1.0, 0.5, None), TrainedRow("cuda", 1.0, 0.5, None)),
+    6: ("ranks", ScriptScaling("strong", 2, 64, 1.0, 1.8), ScriptScaling("strong", 2, 64, 1.0, 3.0)),
+}
 
 
+def hand_in(number, source, target, cannot_be):
+    """Put the solutions into a student's folder, and what they have measured."""
+    for path in source.glob("*.ipynb"):
+        solved = nbformat.read(path, as_version=4)
+        for cell in solved.cells:
+            if cannot_be and cell.get("id") == "kernels":
+                cell.source += f"\n{TOO_FAST}"
+        nbformat.write(solved, target / path.name)
+    if number in SHOWN:
+        shown, *rows = SHOWN[number]
+        made = LabReport("lab_training.py", "a machine", 4)
+        for name in LABS[number].steps:
+            made.keep(name, "done", ["found"], [Table("Rows", [rows[cannot_be]])] if name == shown else [], 1.0)
+            made.step(name).prediction, made.step(name).sentence = "this", "because"
+        made.write(target)
+
+
+@pytest.mark.parametrize("number", LABS)
 @pytest.mark.environment("nbgrader", files=("hpml_lab/course", "hpml_lab/core/judge"))
 @pytest.mark.skipif(importlib.util.find_spec("nbgrader") is None, reason="nbgrader is not installed: pip install nbgrader")
-def test_three_submissions_of_lab_6_are_graded(labs):
-    """One whole, one with a speed-up of 3 on 2 ranks, one untouched."""
-    source, release = labs / "source" / "lab6", labs / "release" / "lab6"
-    nbgrader(labs, "generate_assignment", "lab6")
+def test_three_submissions_of_a_lab_are_graded(labs, number):
+    """One whole, one with a figure that cannot be, which costs a point, and one untouched."""
+    name, sheet = f"lab{number}", LABS[number]
+    source, release = labs / "source" / name, labs / "release" / name
+    nbgrader(labs, "generate_assignment", name)
     for path in release.glob("*.ipynb"):
         assert "SOLUTION" not in path.read_text() and "MARK SCHEME" not in path.read_text()
     assert (release / "lab.sbatch").exists()
-    for student, speed_up in {"ada": 1.8, "bob": 3.0, "eve": None}.items():
-        target = labs / "submitted" / student / "lab6"
+    for student in ("ada", "bob", "eve"):
+        target = labs / "submitted" / student / name
         shutil.copytree(release, target)
-        if speed_up is not None:
-            report(speed_up).write(target)
-            for path in source.glob("13*.ipynb"):  # with the solutions
-                solved = nbformat.read(path, as_version=4)
-                nbformat.write(solved, target / path.name)
-    nbgrader(labs, "autograde", "lab6", "--create")
+        if student != "eve":
+            hand_in(number, source, target, cannot_be=student == "bob")
+    nbgrader(labs, "autograde", name, "--create")
     nbgrader(labs, "export")
     with (labs / "grades.csv").open(newline="") as file:
-        scores = {row["student_id"]: (float(row["score"]), float(row["max_score"])) for row in csv.DictReader(file)}
-    exercises = sum(
-        cell.metadata.nbgrader.points for cell in graded_cells(nbformat.read(source / "13_distributed.ipynb", as_version=4))
-    )
-    steps = 2 * len(LABS[6].steps)
-    most = exercises + steps + sum(question.points for question in LABS[6].questions)
-    assert scores == {"ada": (exercises + steps, most), "bob": (exercises + steps - 1, most), "eve": (0, most)}
+        rows = [row for row in csv.DictReader(file) if row["assignment"] == name]
+    scores = {row["student_id"]: (float(row["score"]), float(row["max_score"])) for row in rows}
+    checks = [cell for path in source.glob("*.ipynb") for cell in graded_cells(nbformat.read(path, as_version=4))]
+    assert len(checks) == 1 + sum(map(len, sheet.exercises.values()))
+    checked = sum(cell.metadata.nbgrader.points for cell in checks)
+    most = checked + sum(question.points for question in sheet.questions)
+    assert scores == {"ada": (checked, most), "bob": (checked - 1, most), "eve": (0, most)}

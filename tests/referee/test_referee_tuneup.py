@@ -350,7 +350,7 @@ def test_who_is_killed_under_a_change_has_no_last_words(script, nothing_left):
     killed = "import os, sys\nprint('a warning', file=sys.stderr)\nif optimizer.defaults['fused']: os.kill(os.getpid(), 9)\n"
     found = tuneup([script(HEAD + killed + LOOP)], only=["fused", "gradients"], steps=1, isolate=True)
     none, fused = found.rungs
-    assert none.found.gain and fused.text == "it was ended by a signal: Killed"
+    assert none.found.gain and fused.text.startswith("killed by SIGKILL: most often the system, because memory")
 
 
 def test_of_a_script_that_ends_early_the_turns_are_shorter(script, nothing_left):

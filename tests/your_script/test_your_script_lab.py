@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+import types
 
 import pytest
 
@@ -18,7 +19,7 @@ from hpml_lab.your_script.tools import lab as lab_module
 from hpml_lab.your_script.tools.lab import remark, run_lab
 from hpml_lab.your_script.tools.lab_report import DONE, FILE, NOT_HERE, LabReport, implausible, read_report
 from hpml_lab.your_script.tools.lab_task import Findings, Lab, LabTask, NotHere
-from hpml_lab.your_script.tools.script_runs import EpochRow, run_script
+from hpml_lab.your_script.tools.script_runs import EpochRow, ScriptRun, run_script
 from hpml_lab.your_script.tools.trainings import ScriptScaling, TrainedRow
 from hpml_lab.your_script.views.lab_page import lab_page
 
@@ -70,7 +71,12 @@ def test_epochs_are_read_from_between_other_lines(script):
         (KNOWN, ["--schedule", "cyclical"], "it does not take this: --schedule cyclical"),
         ("raise ValueError('no data')", [], "ValueError: no data"),
         ("import sys; sys.exit(3)", [], "exit code 3"),
-        ("import os; os.kill(os.getpid(), 9)", [], "killed by signal 9"),
+        ("import os; os.kill(os.getpid(), 9)", [], "killed by SIGKILL: most often the system, because memory ran out"),
+        (
+            "import os, sys; sys.stderr.write('a warning'); sys.stderr.flush(); os.kill(os.getpid(), 15)",
+            [],
+            "killed by SIGTERM: ",
+        ),
         ("import torch; torch.zeros(1).cuda()", [], ("RuntimeError: ", "AssertionError: ")),
         ("print('epoch 1: load 1 s, train 2 s, total 0.0 s, loss 3')", [], "it prints epochs of 0 s"),
     ],
@@ -108,9 +114,13 @@ def test_a_run_that_does_not_end_is_ended(script):
     assert "it was not done after 1 s" in run.failed and run.seconds < DEADLINE
 
 
-def test_an_error_on_a_rank_is_the_scripts_and_not_the_launchers(script):
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", script("raise ValueError('no data')")]
-    assert run_script(command, deadline_seconds=DEADLINE).failed == "ValueError: no data"
+@pytest.mark.parametrize(
+    "text, why",
+    [("raise ValueError('no data')", "ValueError: no data"), ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL: ")],
+)
+def test_an_error_on_a_rank_is_the_scripts_and_not_the_launchers(script, text, why):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", script(text)]
+    assert run_script(command, deadline_seconds=DEADLINE).failed.startswith(why)
 
 
 def test_ranks_end_with_their_launcher(script, tmp_path):
@@ -182,6 +192,58 @@ def test_ranks_that_do_not_share_their_work_have_no_speed_up(script, tmp_path, m
     name = script(KNOWN.replace('"--seed": int', '"--seed": int, "--batch": int'))
     with pytest.raises(NotHere, match="each rank prints every epoch.*shares no work"):
         trainings.scale_ranks(lab_of(name, tmp_path))
+
+
+def ranks_of(monkeypatch, epochs, shares, failing=""):
+    """Let runs of ranks take 1 s an epoch over the share of their (ranks, batch), up and down by `shares["noise"]` in turn."""
+    calls = []
+
+    def run(command, **options):
+        ranks, batch = int(command[4]), int(command[-1])
+        calls.append((ranks, batch))
+        if f"{ranks} × {batch}" == failing:
+            return ScriptRun([], "RuntimeError: no memory")
+        factor = 1 + shares["noise"] * (-1) ** len(calls) / 2
+        return ScriptRun([EpochRow(e, 0.0, 1.0, factor / shares[ranks, batch], 1.0) for e in range(epochs + 1)])
+
+    monkeypatch.setattr(trainings, "run_script", run)
+    monkeypatch.setattr(trainings.torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(trainings.machine, "cores", lambda: 2)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "noise, verdicts", [(0.0, ["faster", "slower"]), (0.1, ["faster", "within noise"]), (1.0, ["within noise"] * 2)]
+)
+def test_a_speed_up_of_ranks_is_claimed_beyond_what_one_rank_changes(tmp_path, monkeypatch, noise, verdicts):
+    """One rank ends each round as it began it: what it seems to gain over itself is the noise."""
+    calls = ranks_of(monkeypatch, 2, {(1, 64): 1.0, (2, 64): 1.5, (2, 128): 0.95, "noise": noise})
+    found = trainings.scale_ranks(lab_of("train.py", tmp_path))
+    assert calls[:5] == [(1, 64), (2, 64), (2, 128), (1, 64), (1, 64)], "in rounds"
+    base, *rows = found.tables[0].rows
+    assert (base.speed_up, base.interval, base.noise, base.verdict) == (1.0, "", None, "")
+    assert [row.verdict for row in rows] == verdicts and all(" to " in row.interval for row in rows)
+    assert [row.noise for row in rows] == pytest.approx([100 * ((1 + noise / 2) / (1 - noise / 2) - 1)] * 2)
+    assert found.says[0].startswith("strong, 2 ranks, samples per second: ") and "; noise ±" in found.says[0]
+
+
+def test_of_few_epochs_no_speed_up_of_ranks_is_claimed(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainings, "time", types.SimpleNamespace(monotonic=iter(range(100)).__next__))
+    calls = ranks_of(monkeypatch, 4, {(1, 64): 1.0, (2, 64): 1.5, (2, 128): 2.0, "noise": 0.0})
+    found = trainings.scale_ranks(lab_of("train.py", tmp_path, seconds=3.5))
+    assert len(calls) == 4 and [row.verdict for row in found.tables[0].rows] == ["", "", ""]
+    assert found.says[0].startswith("strong, 2 ranks, samples per second: 1.50×, without noise")
+    assert found.says[2].startswith("Noise is known from 5 epochs of each on")
+
+
+def test_a_number_of_ranks_that_fails_leaves_the_others_their_noise(tmp_path, monkeypatch):
+    calls = ranks_of(monkeypatch, 5, {(1, 64): 1.0, (2, 64): 1.5, "noise": 0.0}, failing="2 × 128")
+    found = trainings.scale_ranks(lab_of("train.py", tmp_path))
+    assert [(row.kind, row.verdict) for row in found.tables[0].rows] == [("strong", ""), ("strong", "faster")]
+    assert "weak, 2 ranks: RuntimeError: no memory." in found.says and calls.count((2, 128)) == 1
+    ranks_of(monkeypatch, 5, {(1, 64): 1.0, (2, 64): 1.5, "noise": 0.0}, failing="1 × 64")
+    with pytest.raises(NotHere, match="^RuntimeError: no memory$"):
+        trainings.scale_ranks(lab_of("train.py", tmp_path))
 
 
 def test_a_parser_that_names_no_option_does_not_hide_which_one_was_tried(script, tmp_path):

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -27,7 +28,19 @@ ERROR = re.compile(
     r"^((?!.*ChildFailedError)(?:[\w.]+Error|[\w.]+Exception|[\w.-]+: error)\b(?:.*:[ \t]*\n+)*.*)$", re.MULTILINE
 )
 RANK = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)  # before each line of a rank's traceback
+RANK_KILLED = re.compile(r"^\s*exitcode\s*: (-\d+) ", re.MULTILINE)  # in the report of a launcher, which itself ends with 1
 MOST_CHARACTERS = 300  # of an error
+USUALLY = {  # what most often sends a signal that ends a program
+    "SIGKILL": "most often the system, because memory ran out, or a scheduler whose limit was reached",
+    "SIGTERM": "somebody, or a scheduler whose time is over, asked it to end",
+    "SIGINT": "as by Ctrl-C",
+    "SIGHUP": "its terminal was closed",
+    "SIGSEGV": "a fault in compiled code, such as an extension or a driver",
+    "SIGBUS": "most often a file in memory for which there was no room: /dev/shm is full",
+    "SIGABRT": "compiled code gave up; what it wrote before says why",
+    "SIGILL": "compiled code for another processor than this one",
+    "SIGXCPU": "its limit of processor time is reached (ulimit -t)",
+}
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,30 @@ def call_python_module(
         how = "did not finish in time" if finished.exitcode is None else f"ended with exit code {finished.exitcode}"
         raise RuntimeError(f"The interpreter that runs {module} {how}: {finished.stderr.strip()[-500:]}")
     return json.loads(finished.stdout)
+
+
+def signal_name(code: int) -> str:
+    """The signal that ended a program of this exit code, -9 or as a shell gives it 137; "" for one that ended by itself."""
+    number = -code if code < 0 else code - 128
+    names = {known.value: known.name for known in signal.Signals}  # not all of the real-time ones have a name
+    return names.get(number, "" if code >= 0 else f"signal {number}")
+
+
+def killed_by(code: int) -> str:
+    """The same in words, with what most often sends that signal."""
+    name = signal_name(code)
+    return f"killed by {name}" + (f": {USUALLY[name]}" if name in USUALLY else "") if name else ""
+
+
+def why_ended(code: int, stderr: str) -> str:
+    """Why a program ended with an exit code other than 0, on one line: the signal, or else its last error; "" if it wrote none.
+
+    Of a signal from outside a program has said nothing, and of one that compiled code sends itself (SIGABRT) it may have. Where
+    a launcher reports that a rank was killed, it is that; it ends the others by SIGTERM.
+    """
+    code = next((found for found in map(int, RANK_KILLED.findall(stderr)) if found != -signal.SIGTERM), code)
+    name, said = signal_name(code), last_error(stderr)
+    return "; ".join(filter(None, [killed_by(code), said if name in ("", "SIGABRT") else ""]))
 
 
 def last_error(stderr: str) -> str:

@@ -24,6 +24,7 @@ from torch import distributed as dist
 import hpml_lab
 from hpml_lab.core.system.children import ChildOutcome
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import signal_name
 
 SAME_ORDER = "Every rank has to call the same collectives in the same order."
 SAME_TENSORS = (
@@ -150,9 +151,7 @@ def raise_first_failure(outcomes: list[ChildOutcome], folder: Path, deadline_sec
 
 def _raise_death(rank: int, outcomes: list[ChildOutcome], folder: Path) -> NoReturn:
     code = outcomes[rank].exitcode or 0
-    names = {number: number.name for number in signal.Signals}  # not all of the real-time ones have a name
-    killed = f"was killed by {names.get(-code, f'signal {-code}')}"
-    end = killed if code < 0 else f"ended with exit code {code} and returned nothing"
+    end = f"was killed by {signal_name(code)}" if code < 0 else f"ended with exit code {code} and returned nothing"
     crash = folder / f"rank{rank}.crash"
     # faulthandler writes ASCII alone, but for the names of libraries among the frames of C, which Python 3.14 adds.
     escaped = crash.read_text(encoding="utf-8", errors="replace") if code < 0 and crash.exists() else ""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.programs import python_environment, started
+from hpml_lab.core.system.programs import killed_by, python_environment, started
 
 START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 120.0, 5.0, 2.0
 POLL_SECONDS = 0.02
@@ -54,7 +54,7 @@ class RunningEngine:
         code = self.process.poll()
         if code is None:
             return ""
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = f"was {killed_by(code)}" if code < 0 else f"ended with exit code {code}"
         return f"the program {how}. {self._last_words()}".strip()
 
     def pause(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.programs import last_error, run_python
+from hpml_lab.core.system.programs import run_python, why_ended
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
 from hpml_lab.referee.copies import OURS, require_turns
@@ -126,7 +126,7 @@ def profile_lines(lab: Lab) -> Findings:
         raise NotHere(f"it was not done after {LATE * lab.seconds:.0f} s; a shorter training, or --seconds, helps")
     if run.exitcode != 0 or not samples.exists():
         said = [line for line in run.stderr.splitlines() if not line.startswith("hpml-lab: the profile is")]
-        raise NotHere(f"no profile: {last_error(chr(10).join(said)) or f'exit code {run.exitcode}'}")
+        raise NotHere(f"no profile: {why_ended(run.exitcode, chr(10).join(said)) or f'exit code {run.exitcode}'}")
     lines = read_lines(samples)
     # Most of the lines with a larger share call the whole training.
     small = [row for row in lines if row.total_percent < 50]

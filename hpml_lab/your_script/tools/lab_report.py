@@ -168,6 +168,8 @@ def _wrong(row: Any, report: LabReport) -> Iterable[str]:
         yield f"{ranks} ranks are {speed_up:.3g} times as fast as one"
     if values.get("run") == "cuda" and not report.gpu:
         yield "figures of a GPU, and the report names none"
+    if (peak := values.get("peak")) and values["rate"] > 2 * peak:  # that of a large product, which is no exact limit
+        yield f"{values['rate']:.3g} GFLOP/s, and the peak is {peak:.3g}"
     for name, value in values.items():
         if name in ("total", "train", "seconds") and isinstance(value, float) and not value > 0:
             yield f"{name} of {value:g} s"

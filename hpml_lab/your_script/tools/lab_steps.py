@@ -4,6 +4,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.your_script.tools.from_outside import profile_lines, try_everything, try_precision, try_workers
 from hpml_lab.your_script.tools.lab_task import LabTask
 from hpml_lab.your_script.tools.own_net import learned_scales, split_step
+from hpml_lab.your_script.tools.own_roofline import place_under_roof
 from hpml_lab.your_script.tools.trainings import (
     change_seeds,
     compare_devices,
@@ -29,6 +30,7 @@ TASKS = {
         LabTask("precision", "Autocast and compilation", "Which of the two is faster here?", "12", try_precision),
         LabTask("ranks", "Several ranks", "How many times the samples per second on 2 ranks?", "13", scale_ranks),
         LabTask("split", "Compute and communication", "What share of a step on 2 ranks is communication?", "13", split_step),
+        LabTask("roofline", "The net under the roofline", "What share of the roof does a step reach?", "01", place_under_roof),
         LabTask("tuneup", "The tuning guide's changes", "Which change have you overlooked?", "11", try_everything),
     )
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.children import kill_group
-from hpml_lab.core.system.programs import last_error, started
+from hpml_lab.core.system.programs import started, why_ended
 
 NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)"
 EPOCH = re.compile(
@@ -50,9 +50,13 @@ class ScriptRun:
         return [row.loss for row in self.epochs]
 
     @property
+    def warm_seconds(self) -> list[float]:
+        """Of each epoch after the first, which starts workers and compiles; of the first where it is the only one."""
+        return [row.total for row in self.epochs[1:] or self.epochs]
+
+    @property
     def epoch_seconds(self) -> float:
-        """Of the fastest epoch after the first, which starts workers and compiles; of the first where it is the only one."""
-        return min(row.total for row in self.epochs[1:] or self.epochs)
+        return min(self.warm_seconds)
 
 
 def run_script(command: Sequence[str], *, deadline_seconds: float, environment: Mapping[str, str] | None = None) -> ScriptRun:
@@ -101,7 +105,7 @@ def _why(code: int, stderr: str, epochs: Sequence[EpochRow]) -> str:
     if code and (unknown := UNKNOWN_OPTION.search(stderr)):
         return f"it does not take this: {next(filter(None, unknown.groups())).strip()}"
     if code:
-        return last_error(stderr) or (f"exit code {code}" if code > 0 else f"killed by signal {-code}")
+        return why_ended(code, stderr) or f"exit code {code}"
     if not epochs:
         return f"it prints no line of the form `{FORM}`"
     return "" if all(row.total > 0 for row in epochs) else "it prints epochs of 0 s: print more digits"

@@ -13,11 +13,15 @@ import torch
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.system import machine
+from hpml_lab.core.timing.clock import PLACEBO, SAMPLES
+from hpml_lab.core.timing.noise import speed_up_of
+from hpml_lab.referee.script_turns import FEWEST
 from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotHere, not_run
 from hpml_lab.your_script.tools.script_runs import ScriptRun, run_script
 
 OPTIMIZERS = ("sgd", "nesterov", "adagrad", "adadelta", "adam")
 ONE_RATE = 0.01
+BATCH = 64  # of one rank, and of all in strong scaling
 SEEDS = ("101", "102", "103", "104")  # the placebo of what is learned: the same training with other random numbers
 # A training with another seed differs from the mean of five by less than this many of their standard deviations, in 99 of 100
 # cases: Student's t of four degrees of freedom, times √(1 + 1/5).
@@ -44,6 +48,9 @@ class ScriptScaling(Row):
     batch: int = column("batch")
     seconds: float = column("an epoch", "s")
     speed_up: float = column("samples per second over those of one rank")
+    interval: str = column("interval", default="")
+    noise: float | None = column("noise", "%", default=None)
+    verdict: str = column("verdict", default="")
 
 
 def _trained(lab: Lab, variants: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ScriptRun]]:
@@ -174,30 +181,57 @@ def scale_ranks(lab: Lab) -> Findings:
     counts = [ranks for ranks in (1, 2, 4, 8) if ranks <= (gpus or max(2, machine.cores()))]
     if len(counts) == 1:
         raise NotHere("there is one GPU, and each rank needs its own: --device cpu behind the script lets them share the cores")
-    batch, end = 64, time.monotonic() + lab.seconds
-    rows: list[ScriptScaling] = []
-    says: list[str] = []
-    left = [("strong", ranks, batch) for ranks in counts] + [("weak", ranks, batch * ranks) for ranks in counts[1:]]
-    while left and not (rows and time.monotonic() > end):
-        kind, ranks, size = left.pop(0)
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        threads = {"OMP_NUM_THREADS": str(max(1, machine.cores() // ranks))}
-        command = [*launcher, *lab.script, "--batch", str(size)]
-        run = run_script(command, deadline_seconds=LATE * lab.seconds, environment=threads)
-        if run.failed and not rows:
-            raise NotHere(run.failed)
-        if run.failed:
-            says.append(f"{kind}, {ranks} ranks: {run.failed}.")
-            continue
-        if ranks > 1 and len({row.epoch for row in run.epochs}) < len(run.epochs):
-            raise NotHere("each rank prints every epoch, as if it were alone: the script shares no work with other ranks")
-        alone = rows[0].seconds if rows else run.epoch_seconds
-        rows.append(ScriptScaling(kind, ranks, size, run.epoch_seconds, alone / run.epoch_seconds))
-    if len(rows) == 1 and says:
-        raise NotHere(says[0].rstrip("."))
-    several = [f"{row.kind}, {row.ranks} ranks: {row.speed_up:.2f} times the samples per second." for row in rows[1:]]
+    variants = {f"strong, {ranks} ranks": ("strong", ranks, BATCH) for ranks in counts}
+    variants |= {f"weak, {ranks} ranks": ("weak", ranks, BATCH * ranks) for ranks in counts[1:]}
+    seconds, failed = _epochs_in_rounds(lab, {name: (ranks, batch) for name, (_, ranks, batch) in variants.items()})
+    base, *others = variants
+    if failed and not any(seconds[name] for name in others):
+        raise NotHere("; ".join(f"{name}: {why}" for name, why in failed.items()))
+    rows, says = [ScriptScaling(*variants[base], min(seconds[base]), 1.0)], []
+    for name in [name for name in others if seconds[name]]:
+        row = ScriptScaling(*variants[name], min(seconds[name]), min(seconds[base]) / min(seconds[name]))
+        found = f"{row.speed_up:.2f}×, without noise that it could be compared with"
+        several = [seconds[base], seconds[name], seconds[PLACEBO]]
+        if (epochs := min(map(len, several))) >= FEWEST:
+            gain = speed_up_of(*(each[:epochs] for each in several))
+            row.speed_up, row.interval, row.noise, row.verdict = gain.ratio, gain.interval, 100 * gain.noise, gain.verdict
+            found = str(gain)
+        rows.append(row)
+        says.append(f"{name}, samples per second: {found}.")
+    if not all(row.interval for row in rows[1:]):
+        says.append(f"Noise is known from {FEWEST} epochs of each on, without the first of a run: --again with more --seconds.")
+    says += [f"{name}: {why}." for name, why in failed.items()]
     if not gpus:
-        several.append(f"Ranks share {machine.cores()} cores, and one rank has them all: a speed-up of 1 is what to expect.")
-    return Findings(
-        [*several, *says, *not_run(lab, [f"{kind}, {ranks} ranks" for kind, ranks, _ in left])], [Table("Ranks", rows)]
-    )
+        says.append(f"Ranks share {machine.cores()} cores, and one rank has them all: a speed-up of 1 is what to expect.")
+    late = [name for name in variants if not seconds[name] and name not in failed]
+    return Findings(says + not_run(lab, late), [Table("Ranks", rows)])
+
+
+def _epochs_in_rounds(lab: Lab, variants: Mapping[str, tuple[int, int]]) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of epochs, and why others failed, by variant: (ranks, batch). In rounds, as long as the step has time.
+
+    The first variant ends each round, too, as PLACEBO. Raises NotHere if it fails at once, or if ranks do not share their work.
+    """
+    end = time.monotonic() + lab.seconds
+    base = next(iter(variants))
+    left = {**variants, PLACEBO: variants[base]}
+    seconds: dict[str, list[float]] = {name: [] for name in left}
+    failed: dict[str, str] = {}
+    while left.keys() > {base, PLACEBO} and min(len(seconds[name]) for name in left) < SAMPLES:
+        for name, (ranks, batch) in list(left.items()):
+            if seconds[base] and time.monotonic() > end:
+                return seconds, failed
+            launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+            threads = {"OMP_NUM_THREADS": str(max(1, machine.cores() // ranks))}
+            command = [*launcher, *lab.script, "--batch", str(batch)]
+            run = run_script(command, deadline_seconds=LATE * lab.seconds, environment=threads)
+            if run.failed and not seconds[base]:
+                raise NotHere(run.failed)
+            if run.failed:
+                failed[name] = run.failed
+                del left[name]
+            elif ranks > 1 and len({row.epoch for row in run.epochs}) < len(run.epochs):
+                raise NotHere("each rank prints every epoch, as if it were alone: the script shares no work with other ranks")
+            else:
+                seconds[name] += run.warm_seconds
+    return seconds, failed

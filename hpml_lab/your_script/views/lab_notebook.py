@@ -21,7 +21,7 @@ from hpml_lab.your_script.tools.lab_steps import task_called
 from hpml_lab.your_script.views.lab_page import FIGURES, lab_page
 
 QUICK_OPTIONS = ("--quick", "--samples", "256")
-QUICK_STEPS = ("parts", "profile", "scales")  # those that run the script once; all others do with size full
+QUICK_STEPS = ("parts", "profile", "scales", "roofline")  # those that run the script at most once; all others with size full
 SHORT, LONG = 20.0, 60.0  # seconds after which a step begins nothing new, quick and full
 
 
@@ -30,7 +30,7 @@ class LabNotebook:
 
     script   the words after `python`, or one file; by default the template, which is copied into the folder
     folder   for the report and its page; by default one for each script and size in `lab` among the results
-    size     quick: only the steps that run the script once; full: all. By default the size of all notebooks
+    size     quick: only the steps that run the script at most once; full: all. By default the size of all notebooks
     """
 
     def __init__(self, script: Sequence[str] | str = (), folder: Path | str = "", *, size: str = "") -> None:

@@ -11,6 +11,8 @@ from hpml_lab.core.experiment.render import data_uri, table_html
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars, timed_bars
 from hpml_lab.core.show.prose import prose_html
+from hpml_lab.core.timing.clock import Ceiling
+from hpml_lab.core.timing.roofline import roofline
 from hpml_lab.your_script.tools.lab_report import LabReport, LabStep
 from hpml_lab.your_script.tools.lab_steps import TASKS
 
@@ -69,11 +71,19 @@ def split_figure(table: Table) -> Any:
     return figure
 
 
+def roofline_figure(table: Table) -> Any:
+    """Forward pass and training step under the measured limits of the device: memory on the slope, arithmetic on the level."""
+    limits = Ceiling(table.rows[0].bandwidth, table.rows[0].peak, threads=1)
+    points = {f"{row.part} of {row.batch}": (row.intensity, row.rate) for row in table.rows}
+    return roofline(points, ceilings=limits).figure
+
+
 FIGURES: dict[str, Callable[[Table], Any]] = {  # of a table's rows
     "EpochRow": epochs_figure,
     "GainRow": gains_figure,
     "ScaleRow": scales_figure,
     "StepRow": split_figure,
+    "RoofRow": roofline_figure,
 }
 
 
