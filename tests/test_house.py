@@ -65,6 +65,7 @@ FLOORS = [
 CORE_FLOORS = ["system", "show", "timing", "experiment", "judge"]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
+README_LINES = 150
 FEW_LINES = 60  # of a module that a single other one imports: it joins that one
 PARTS = {"lessons", "tools", "views", "experiments", "exercises"}
 # What a part of a topic may import of the same topic, besides itself.
@@ -394,6 +395,13 @@ def test_notebook_00_and_the_readme_list_it(path):
     linked, listed = path.stem == "00_start" or f"({path.name})" in first, f"(notebooks/{path.name})" in readme
     assert linked, f"link {path.name} from the list in notebooks/00_start.ipynb"
     assert listed, f"add a row for notebooks/{path.name} to the table of README.md"
+
+
+def test_the_readme_is_short():
+    lines = len((ROOT / "README.md").read_text(encoding="utf-8").splitlines())
+    assert lines <= README_LINES, (
+        f"README.md has {lines} lines, at most {README_LINES} are allowed: move the details to a page of docs/, and link it"
+    )
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
