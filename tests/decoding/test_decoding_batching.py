@@ -1,8 +1,10 @@
 """Blocks, scheduler, clock and paged decoder, and continuous-batching: each request gets the tokens that it gets alone."""
 
 import heapq
+import random
 
 import pytest
+import torch
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.decoding.experiments.continuous_batching import SHOWN, SHOWN_SLOTS, continuous_batching
@@ -20,7 +22,9 @@ from hpml_lab.decoding.experiments.continuous_batching.random_schedules import I
 from hpml_lab.decoding.lessons import block_manager
 from hpml_lab.decoding.lessons.batch_scheduler import BatchScheduler, DecodingRequest
 from hpml_lab.decoding.lessons.block_manager import BlockManager
+from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, decode_again
 from hpml_lab.decoding.lessons.decoding_clock import serve
+from hpml_lab.decoding.lessons.paged_decoder import PagedDecoder
 from hpml_lab.decoding.views.paging_stepper import FOLLOWED, paging_stepper, paging_steps, where_is
 
 # ---- blocks --------------------------------------------------------------------------------------------------------------
@@ -170,6 +174,22 @@ def test_a_preempted_request_finds_its_own_blocks_and_computes_the_rest_again():
     assert steps[2].running["C"] == (5, 0, 5, [3, 4])
     assert steps[3].waiting == ["C"] and steps[3].running["B"].table == [0, 2, 4]
     assert steps[7].running["C"] == (6, 4, 6, [3, 5])
+
+
+# ---- the decoder ---------------------------------------------------------------------------------------------------------
+
+
+def test_paged_batches_decode_what_recomputing_decodes():
+    torch.manual_seed(3)
+    net = Decoder(DecoderSize(layers=3, heads=4, kv_heads=1, head_dim=8, vocabulary=50, length=40)).double()
+    rng = random.Random(3)
+    begin = [rng.randrange(50) for _ in range(9)]
+    requests = [DecodingRequest(begin[: rng.randint(3, 9)] + [i], rng.randint(2, 12), arrival=i) for i in range(7)]
+    scheduler = BatchScheduler(BlockManager(12, 3), 4, budget=7)
+    serve(scheduler, PagedDecoder(net, 12, 3), requests)
+    assert scheduler.preemptions > 0 and scheduler.hit_tokens > 0
+    for request in requests:
+        assert request.tokens == decode_again(net, torch.tensor([request.prompt]), request.new)[0].tolist()
 
 
 # ---- the experiment, and the stepper -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode, decode_again
@@ -20,6 +21,7 @@ from hpml_lab.decoding.lessons.decoding_cost import (
     step_flops,
     step_intensity,
 )
+from hpml_lab.decoding.lessons.python_text import as_text, python_text, trained_decoder
 from hpml_lab.decoding.views.cache_sliders import SHARING, cache_sliders, with_sharing
 
 SMALL = DecoderSize(layers=2, heads=4, kv_heads=2, head_dim=4, vocabulary=11, length=24)
@@ -62,6 +64,15 @@ def test_attention_is_the_formula_head_by_head():
             scores = scores.masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
             heads.append(scores.softmax(-1) @ v[:, own[1]])
         assert torch.allclose(attention(x, 0, None)[0], attention.out(torch.cat(heads, 1)), rtol=0, atol=1e-12)
+
+
+def test_a_later_token_changes_nothing_before_it():
+    net, tokens = net_of(), tokens_of(1, 8)
+    other = tokens.clone()
+    other[0, 6] = (other[0, 6] + 1) % SMALL.vocabulary
+    with torch.no_grad():
+        before, after = net(tokens), net(other)
+    assert (before - after)[0, :6].abs().max() < 1e-12 < (before - after)[0, 6:].abs().max()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -151,6 +162,28 @@ def test_the_sliders_show_the_formula():
     )
     h100, t4 = sliders.values(sliders.panels[1])
     assert h100 == sorted(h100) and all(a < b for a, b in zip(h100, t4, strict=True)) and t4[-1] < 25
+
+
+# ---- the text ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_read_and_written_back():
+    text = python_text()
+    assert text.dtype == torch.int64 and len(text) > 100_000 and 0 <= text.min() and text.max() < 128
+    assert as_text(text[:0]) == "" and len(as_text(text)) == len(text) and "statement" in as_text(text)
+
+
+def test_a_trained_decoder_is_kept_and_leaves_the_random_numbers_alone():
+    size = DecoderSize(layers=1, heads=2, kv_heads=1, head_dim=8, length=32)
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    net = trained_decoder(size, 40)
+    assert torch.equal(torch.rand(2), expected) and trained_decoder(size, 40) is net and not net.training
+    text = python_text()[: 32 * 200].view(-1, 32)
+    with torch.no_grad():
+        loss = F.cross_entropy(net(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+    assert loss < 3.6 and not any(each.requires_grad for each in net.parameters())  # of 128 equal ones 4.85
 
 
 # ---- the experiment ----------------------------------------------------------------------------------------------------

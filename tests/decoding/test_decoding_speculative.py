@@ -1,6 +1,7 @@
 """speculative.py, speculation_cost.py, python_text.py and speculative-decoding: the target's own tokens and distribution."""
 
 import itertools
+from fractions import Fraction
 
 import pytest
 import torch
@@ -87,10 +88,26 @@ def test_acceptance_and_residual_by_hand():
     assert torch.equal(residual(p, p), p) and torch.equal(acceptance(p, p), torch.ones(4))
 
 
-def test_what_a_proposal_ends_in_has_the_distribution_p():
-    shares = [[n / sum(row) for n in row] for row in itertools.product(range(4), repeat=3) if sum(row)]
-    for p, q in itertools.product(torch.tensor(shares, dtype=torch.float64), repeat=2):
-        assert (after_one_proposal(p, q) - p).abs().max() <= 1e-14
+def exact_distribution(p, q):
+    """What one proposal ends in, in fractions: the rule of the papers written out a second time."""
+    left = [max(a - b, Fraction(0)) for a, b in zip(p, q, strict=True)]
+    found = [Fraction(0)] * len(p)
+    for token, (a, b) in enumerate(zip(p, q, strict=True)):
+        if b:
+            accept = min(Fraction(1), a / b)
+            found[token] += b * accept
+            for other, share in enumerate(left):
+                if accept < 1:
+                    found[other] += b * (1 - accept) * share / sum(left)
+    return found
+
+
+def test_what_a_proposal_ends_in_has_exactly_the_distribution_p():
+    shares = [[Fraction(n, sum(row)) for n in row] for row in itertools.product(range(4), repeat=3) if sum(row)]
+    for p, q in itertools.product(shares, repeat=2):
+        assert exact_distribution(p, q) == p
+        a, b = (torch.tensor(list(map(float, each)), dtype=torch.float64) for each in (p, q))
+        assert (after_one_proposal(a, b) - a).abs().max() <= 1e-14
 
 
 def test_nearly_equal_distributions_are_no_special_case():
@@ -149,6 +166,16 @@ def test_a_net_accepts_all_its_own_proposals(k):
         assert found.accepted == found.proposed and len(found.accepted) == -(-20 // (k + 1))
 
 
+def test_sampled_texts_have_the_targets_probabilities_over_all_ways():
+    target, draft = small_pair()
+    prompt = torch.tensor([[1]])
+    own = own_texts(target, prompt, 3)
+    assert len(own) == 27 and abs(sum(own.values()) - 1) < 1e-12
+    for k in (0, 1, 2, 3):
+        found = speculated_texts(target, draft, prompt, 3, k)
+        assert max(abs(found.get(text, 0) - own[text]) for text in own) < 1e-12
+
+
 @pytest.mark.parametrize("name, wrong", [("residual", lambda p, q: p), ("acceptance", lambda p, q: (q / p).clamp(max=1))])
 def test_another_rule_has_other_probabilities(monkeypatch, name, wrong):
     target, draft = small_pair()
@@ -191,9 +218,11 @@ def test_a_row_counts_proposals_up_to_the_first_rejection():
 
 def test_pairs_are_distributions():
     target, draft = small_pair()
-    pairs = pairs_of(target, draft, [torch.tensor([[0, 2, 1, 1]])])
-    assert len(pairs) == 3 * 4 + len(SPECIAL)
-    assert all(torch.allclose(each.sum(), torch.ones(()).double()) for pair in pairs for each in pair)
+    prompt = torch.tensor([[0, 2, 1, 1]])
+    pairs = pairs_of(target, draft, [prompt])
+    assert len(pairs) == 3 * 4 + len(SPECIAL) and all(
+        torch.allclose(each.sum(), torch.ones(()).double()) for pair in pairs for each in pair
+    )
     assert torch.equal(best_token_only(torch.tensor([[1.0, 3.0, 2.0]])), torch.tensor([[0.0, 1.0, 0.0]]))
 
 

@@ -6,6 +6,7 @@ from torch import distributed as dist
 
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
+from hpml_lab.model_parallel.exercises.route_tokens import CASES, right
 from hpml_lab.model_parallel.experiments.expert_parallel import (
     BEFORE,
     WITH,
@@ -125,3 +126,17 @@ def test_the_experiment_is_sound(sound, ran):
         assert row.dropped == pytest.approx(share) and 1 <= row.rank <= sizes["ranks"]
     assert balances[WITH].dropped < balances[BEFORE].dropped
     assert all(len(curve) == sizes["steps"] for curve in result.arrays["dropped"].values())
+
+
+def test_the_exercises_places_are_each_given_once_and_first_choices_come_first():
+    for scores, k, capacity in CASES.values():
+        experts, weights, places = right(scores, k, capacity)
+        assert torch.allclose(weights.sum(1), torch.ones(len(scores), dtype=weights.dtype))
+        for expert in range(scores.shape[1]):
+            queue = [
+                places[token, choice].item()
+                for choice in range(k)
+                for token in range(len(scores))
+                if experts[token, choice] == expert
+            ]
+            assert queue == [number if number < capacity else -1 for number in range(len(queue))]
