@@ -242,17 +242,17 @@ def debugging_off(turns: Turns) -> None:
 
 def _change_forward(root: nn.Module, change) -> None:
     """Have it compute `change(forward)`, by its class: a script may pickle or copy the module itself, which stays as it was."""
-    own = type(root).forward
+    own = inspect.getattr_static(type(root), "forward", None)
+    if "forward" in vars(root) or not inspect.isfunction(own):  # another library's, or that of a scripted module
+        root.forward = change(root.forward)
+        return
 
     @functools.wraps(own)
     def forward(module, *given, **options):
         bound = functools.partial(own, module)
         return (change(bound) if module is root else bound)(*given, **options)
 
-    if "forward" in vars(root):  # another library has been here before
-        root.forward = change(root.forward)
-    else:
-        type(root).forward = forward
+    type(root).forward = forward
 
 
 def channels_last(turns: Turns) -> None:

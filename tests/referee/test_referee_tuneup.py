@@ -219,6 +219,16 @@ def test_a_script_may_pickle_and_copy_its_net_under_each_change(script, tmp_path
     assert copy.digest, copy.failed
 
 
+@pytest.mark.parametrize("net", ["net.forward = net.forward", "net = Net(*net)"], ids=["its own", "no function"])
+def test_autocast_reaches_a_forward_that_is_no_function_of_the_class(script, tmp_path, nothing_left, net):
+    named = "import functools\nclass Net(nn.Sequential):\n    forward = functools.partialmethod(nn.Sequential.forward)\n"
+    checks = "        found = net(images)\n        assert found.eq(found.bfloat16()).all()\n        loss ="
+    words = [script(HEAD + named + net + LOOP.replace("        loss =", checks, 1))]
+    with copy_of(words, "forward", [("autocast", {"dtype": "bfloat16"})], tmp_path, deadline_seconds=60) as copy:
+        copy.hear()
+        assert copy.turn(2), copy.failed
+
+
 HABITS = """
 import io
 import threading
