@@ -26,6 +26,11 @@ def square(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x[0] * x[1], x[0] + 3 * x[1]])
 
 
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """From n numbers to n; its backward pass hands v itself on."""
+    return x + 1
+
+
 def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
     """From n numbers to 1."""
     return (x * x).sum().reshape(1)
@@ -73,6 +78,7 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
     cases = {
         "an f from 3 numbers to 4": (mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True)),
         "an f from 2 numbers to 2": (square, torch.tensor([2.0, 5.0], requires_grad=True)),
+        "f(x) = x + 1": (shifted, torch.tensor([2.0, -1.0, 5.0], requires_grad=True)),
         "an f with one output": (sum_of_squares, torch.tensor([1.0, 3.0], requires_grad=True)),
         "an f from 4 numbers to 2, in float64": (
             products,

@@ -48,6 +48,15 @@ def reshaped() -> dict[str, Tensor]:
     return {node.name: node for node in (x, r, q, f)}
 
 
+def switched_off() -> dict[str, Tensor]:
+    """f = sum(g·x·x) with g = 0: the gradient of x is zeros, and it is one."""
+    x, g = Tensor([1.5, -0.5], True, "x"), Tensor(0.0, True, "g")
+    s = x * x
+    f = sum_(g * s)
+    s.name, f.name = "s", "f"
+    return {node.name: node for node in (x, g, s, f)}
+
+
 def with_constants() -> dict[str, Tensor]:
     """f = sum(3·x·x + k), in which 3 and k are constants: they are in the topological order, and no gradient reaches them."""
     x, k = Tensor([1.5, -0.5], True, "x"), Tensor([4.0, 0.25], name="k")
@@ -173,6 +182,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     graphs = {
         "s = x·x, c = s·s + tanh(tanh(s)), f = sum(tanh(tanh(c)) + c·c)": powers(),
         "f = x·x": square(),
+        "f = sum(g·x·x) with g = 0": switched_off(),
         "f = x, a leaf itself": {"f": Tensor(2.0, True, "f")},
         "r and q, two reshapes of x, and f = sum(r·r) + sum(q·q·q)": reshaped(),
         f"a second time {case}": nodes,
@@ -183,6 +193,11 @@ def judge_reverse_sweep(answer: Callable) -> None:
         if strange := set(own) - set(topological_order(graph["f"])):
             hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
             raise Mistake("nodes-of-another-graph", hint)
+        if missing := [name for name, node in graph.items() if node not in own]:
+            hint = (
+                f"No gradient for {', '.join(missing)} of {case}: one of zeros is a gradient, too, and belongs in the result."
+            )
+            raise Mistake("nodes-missing", hint)
         _compare(own, graph, case, passed)
     _judge_constants(answer)
 

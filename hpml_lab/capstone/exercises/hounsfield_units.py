@@ -107,6 +107,7 @@ CASES = {
     "a slope for each slice": (_stored(0, 3000), [1.0, 0.5, 2.0], [-1024.0, -1000.0, -900.0]),
     "a slope for each slice, and as many columns": (_stored(0, 3000, shape=(4, 4, 4)), np.r_[1, 2, 3, 0.5], [0, -9, 5, -4]),
     "an intercept for each slice": (_stored(0, 3000), 1.0, np.array([-1024.0, -1000.0, -24.0])),
+    "padding where slope is 1 and intercept 0": (_with(_stored(-900, 3000), -2000), 1, 0, -2000),
     "padding -2000": (_with(_stored(-2100, 3000), -2000), 1, -24, -2000),
     "padding 0": (_with(_stored(1, 3000), 0), 2.0, -1024.0, 0),
     "padding 63536 in uint16": (_with(_stored(0, 3000, np.uint16), 63536), 1.0, -1024.0, 63536),

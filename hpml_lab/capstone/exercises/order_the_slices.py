@@ -144,7 +144,7 @@ _PLACES = {
     "a coronal series": "not-the-normal",
     "an axial series upside down": "not-the-normal",
     "slices 0.5 mm apart": "slices-lost",
-    "slices 0.04 mm apart, far from 0": "slices-lost",
+    "slices 0.02 mm apart, far from 0": "slices-lost",
     "slices on both sides of 0": "size-of-the-projection",
 }
 _ALONE = {  # what is wrong alone, and the hint

@@ -60,7 +60,7 @@ def cases() -> dict[str, tuple[Headers]]:
         "a slice twice, in numbers that round differently": _series(
             AXIAL, [*_even(7), 2.496], origin=(-150.0, -120.0, -37.502), names=lambda k: f"{(k * 3) % 8}.dcm"
         ),
-        "slices 0.04 mm apart, far from 0": _series(AXIAL, _even(9, 0.04), origin=(0.0, 0.0, -1200.0)),
+        "slices 0.02 mm apart, far from 0": _series(AXIAL, _even(9, 0.02), origin=(0.0, 0.0, -2000.0)),
         "slices 0.5 mm apart": _series(AXIAL, _even(9, 0.5), origin=(0.0, 0.0, -2.2)),
         "slices on both sides of 0": _series(AXIAL, _even(9), origin=(0.0, 0.0, -11.0), number=lambda k: 40 + k),
         "one slice": _series(AXIAL, [3.0]),

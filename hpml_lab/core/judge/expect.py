@@ -12,7 +12,7 @@ from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.in_every_case import expect_no_argument_ignored, expect_no_factor
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
-from hpml_lab.core.judge.variations import MIXED, mixed, variants, with_few_digits, with_more_digits
+from hpml_lab.core.judge.variations import MIXED, ZERO, mixed, variants, with_a_zero, with_few_digits, with_more_digits
 from hpml_lab.core.judge.watch import torch_calls, watch
 
 
@@ -151,6 +151,7 @@ def _expect_variants(
     """Raise Mistake if an answer that is right on the cases is not on what may be given as well."""
     names = names_taken()
     tried = [(case, *made) for case, arguments in cases.items() for made in variants(arguments, names, but)]
+    tried += [(case, ZERO, given) for case, arguments in cases.items() for given in with_a_zero(arguments, names, but)]
     tried += [(case, MIXED, given) for case, _, given in mixed(cases, names, but)]
     for case, variant, given in tried:
         wanted = value_or_error(right, copy.deepcopy(given))

@@ -28,6 +28,7 @@ from hpml_lab.core.judge.declared import share_memory
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
+from hpml_lab.core.judge.variations import VARIATIONS, strided
 
 Tensors = list[torch.Tensor]
 Rule = Callable[..., None]
@@ -187,6 +188,8 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
                 " looks at the net meanwhile would see it elsewhere.",
             )
         _judge_sizes(answer, right, look_ahead, hyper)
+        _judge_layout(answer, right, look_ahead, hyper)
+        _judge_zeros(answer, right, look_ahead, hyper)
         return
     _judge_every_parameter(track, start)
     catalogue = [
@@ -242,6 +245,33 @@ def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> No
                 f"Right for gradients around 1, but not for gradients {words}{' and ε = 1e-10' * ('eps' in hyper)}: "
                 "does your rule clip something, or keep a denominator from getting small by more than the formula says?",
             )
+
+
+def _judge_layout(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
+    """Raise a Mistake if a rule that is right otherwise does not move a parameter whose numbers lie apart in memory."""
+    start, grads, tracks = _random_tensors(SHAPES, 7), _random_gradients(SHAPES, 8, 3), []
+    for rule in (answer, right):
+        run = _Run(rule, start, grads, hyper, look_ahead, [strided(p) for p in start])
+        tracks.append(torch.stack([*run.steps(len(grads))]))
+    if not same(*tracks, EQUAL):
+        raise Mistake("one-layout", VARIATIONS["layout"].text)
+
+
+def _judge_zeros(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
+    """Raise a Mistake if a rule that is right otherwise takes an option of 0 for none, or does not get over a rate of 0."""
+    start, grads = _random_tensors(SHAPES, 9), _random_gradients(SHAPES, 10, 6)
+    for name in hyper.keys() - {"eps"}:
+        tracks = []
+        for rule in (answer, right):
+            run, points = _Run(rule, start, grads, hyper, look_ahead), []
+            for t in range(len(grads)):
+                run.hyper = hyper | {name: 0.0} if name != "lr" or t == 2 else hyper
+                run.advance()
+                points.append(run.flat())
+            tracks.append(torch.stack(points))
+        if tracks[1].isfinite().all() and not same(*tracks, EQUAL):
+            when = "in one step, as at the start of a warm-up" if name == "lr" else "which switches it off"
+            raise Mistake("zero-taken-for-none", f"Right for the options of the examples, and not for {name} = 0, {when}.")
 
 
 def _judge_every_parameter(track: torch.Tensor, start: Tensors) -> None:

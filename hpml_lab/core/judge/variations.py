@@ -48,7 +48,7 @@ def _with_a_gradient(value: Any) -> Any:
     return value
 
 
-def _strided(value: Any) -> Any:
+def strided(value: Any) -> Any:
     """The same numbers, each at twice the distance, and the last two dimensions exchanged in memory."""
     if isinstance(value, float) or value.ndim == 0:
         return value
@@ -115,7 +115,7 @@ VARIATIONS: Mapping[str, Variation] = {
     ),
     "layout": Variation(
         "one-layout",
-        _strided,
+        strided,
         "Right where tensors are contiguous, and not where the same numbers lie apart, as in a transpose or in x[::2].",
     ),
     "dtype": Variation(
@@ -171,6 +171,39 @@ def _can_stand_for(other: Any, value: Any) -> bool:
             other, value
         )
     return isinstance(value, bool | int | float | str) and type(other) is type(value) and other != value
+
+
+ZERO = Variation(
+    "not-at-zero",
+    None,
+    "Right for the numbers of the examples, and not where one of them is exactly 0: is it divided by, or taken for none?",
+)
+
+
+def with_a_zero(arguments: tuple[Any, ...], names: Sequence[str], but: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    """For each argument with fractions that are not 0: all arguments, the smallest of its fractions replaced by 0."""
+    for position, value in enumerate(arguments):
+        if "zero" in but or (position < len(names) and names[position] in but):
+            continue
+        made = _smallest_of_list_to_zero(value) if type(value) in (list, tuple) else _mapped(value, _smallest_to_zero)
+        if not same(made, value):
+            yield (*arguments[:position], made, *arguments[position + 1 :])
+
+
+def _smallest_to_zero(value: Any) -> Any:
+    if isinstance(value, float) or math.prod(value.shape) < 2:
+        return value
+    made = value.detach().clone() if isinstance(value, torch.Tensor) else value.copy()
+    if made.is_floating_point() if isinstance(made, torch.Tensor) else made.dtype.kind == "f":
+        made[np.unravel_index(int(abs(made).argmin()), made.shape)] = 0.0
+    return made.requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else made
+
+
+def _smallest_of_list_to_zero(value: Any) -> Any:
+    if len(value) < 2 or not all(type(item) is float for item in value):
+        return _mapped(value, _smallest_to_zero)
+    smallest = min(value, key=abs)
+    return type(value)(0.0 if item is smallest else item for item in value)
 
 
 def variants(

@@ -127,6 +127,7 @@ def judge_trust_ratio(answer: Callable) -> None:
         "a layer whose gradient is all 0": (zeros[0], _zeroed(zeros[1], 1), 0.5, 0.1, 0.02),
         "gradients of 0 without decay, so that nothing moves": (net[0], [0 * g for g in net[1]], 0.5, 0.0, 0.02),
         "a bias of zeros": (_zeroed(zeros[0], 2), zeros[1], 0.5, 0.1, 0.02),
+        "layers with one output or one input": (*_case(5, ((1, 3), (1,), (3, 1), (3,)), (0.1, 1.0, 0.1, 1.0)), 0.5, 0.1, 0.02),
         "a layer with weights near 0": ([1e-9 * tiny[0][0], *tiny[0][1:]], tiny[1], 0.5, 0.0, 0.02),
     }
     kinds: dict[str, Belongs] = {

@@ -104,6 +104,7 @@ def _cases() -> dict[str, tuple[Tensor, int, int]]:
         "8 tokens, 4 experts with 3 places, 2 choices": (draw(8, 4, 1.5), 2, 3),
         "6 tokens, 3 experts with 2 places, 1 choice": (draw(6, 3, 2.0), 1, 2),
         "7 tokens, 5 experts with 4 places, 3 choices": (draw(7, 5, 1.0), 3, 4),
+        "300 tokens, 2 experts with places for all, 1 choice": (draw(300, 2, 0.5), 1, 300),
         "12 tokens, 4 experts with places for all, 2 choices": (draw(12, 4, 0.5), 2, 12),
     }
 

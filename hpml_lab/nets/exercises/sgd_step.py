@@ -7,6 +7,7 @@ import torch
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
+from hpml_lab.core.judge.variations import VARIATIONS, strided
 
 
 @exercise("sgd-step", notebook="03_nets", takes="parameters, lr", returns=None, changes="parameters")
@@ -18,10 +19,17 @@ def judge_sgd_step(answer: Callable) -> None:
     _judge(answer, start[:1], [torch.tensor([0.0, 0.0, 1e-3])], 2.0)
     _judge(answer, start[:1], [torch.tensor([4e3, 2e4, -500.0])], 1e-4)  # nothing is clipped
     _judge(answer, start[:1], [torch.tensor([1.0, -1.5, 0.5])], 0.5)  # a gradient whose elements add up to 0
+    try:
+        _judge(answer, start, slopes, 0.3, apart=True)
+    except Mistake as mistake:
+        raise Mistake("one-layout", VARIATIONS["layout"].text) from mistake
 
 
-def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tensor], lr: float) -> None:
-    parameters = [value.clone().requires_grad_() for value in start]
+def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tensor], lr: float, apart: bool = False) -> None:
+    """Raise the Mistake of an answer; `apart`: numbers of parameters do not lie next to each other."""
+    parameters = [strided(value) if apart else value.clone() for value in start]
+    for parameter in parameters:
+        parameter.requires_grad_()
     for parameter, slope in zip(parameters, slopes, strict=True):
         (parameter * slope).sum().backward()
     try:

@@ -34,6 +34,7 @@ _CASES = {  # optimizer, steps that it made before, batches, what is masked
     "SGD with momentum, which has trained the net before": ("SGD with momentum", 3, 3, ("0.weight", "2.weight")),
     "AdamW, which has trained the net before": ("AdamW", 2, 4, ("0.weight", "2.weight")),
     "one batch": ("SGD", 0, 1, ("0.weight", "2.weight")),
+    "layers in a block": ("SGD", 0, 2, ("0.0.weight", "0.2.weight")),
     "a mask in one layer only, and one for a bias": ("SGD with momentum", 1, 2, ("2.weight", "0.bias")),
 }
 
@@ -59,7 +60,7 @@ class _Trained:
 
     def __init__(self, train: Train, words: str) -> None:
         kind, earlier, count, names = _CASES[words]
-        net = small_net(*_SIZES)
+        net = nn.Sequential(small_net(*_SIZES)) if names[0].startswith("0.0") else small_net(*_SIZES)
         optimizer = _OPTIMIZERS[kind](net.parameters())
         for x, y in small_batches([5] * earlier, _SIZES[0], seed=6):
             _step(net, optimizer, x, y)

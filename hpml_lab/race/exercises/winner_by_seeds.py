@@ -6,6 +6,7 @@ from itertools import product
 from math import inf, isnan, nan
 from typing import NamedTuple
 
+from hpml_lab.core.judge.asked import copied
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
@@ -69,6 +70,8 @@ undecided :: [0.30, 0.30], [0.30, 0.40]
     a :: equal-counts-as-lower :: In the first seed both are equal: a is not lower there.
 a :: [0.3000001, 0.2000001], [0.3000002, 0.2000002]
     undecided :: rounded :: In both seeds a is lower, if only in the seventh digit: compare the losses as they are.
+a :: [0.3000000001, 0.2], [0.3000000002, 0.3]
+    undecided :: rounded :: In both seeds a is lower, if only in the tenth digit: compare the losses as they are.
 a :: [20.0, 3e9, 0.30], [30.0, 4e9, 0.40]
     undecided :: large-taken-for-nan :: a is lower in every seed. A loss of 20 or of 3e9 is large, and still a number: only nan
         stands for a training that diverged.
@@ -79,7 +82,9 @@ undecided :: [0.10] * 19 + [0.50], [0.40] * 20
 
 @exercise("winner-by-seeds", notebook="06_race", takes="a, b", returns=str)
 def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
-    verdicts = [_verdict(answer(list(case.a), list(case.b)), case) for case in CASES]
+    verdicts = [
+        _verdict(answer(*(copied(losses) for losses in (case.a, case.b))), case) for case in CASES
+    ]  # each nan is another
     if set(verdicts) == {"undecided"}:
         raise Mistake("never-decides", "A race can have a winner: for a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
     for pick, worst in product((0, -1), (inf, nan)):

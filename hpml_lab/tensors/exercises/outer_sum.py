@@ -42,6 +42,7 @@ def judge_outer_sum(answer: Callable) -> None:
         "a = [4, 0], b = [5, 6]": ([4.0, 0.0], [5.0, 6.0]),  # of the same lengths as the last
         "a = [0.5, -1.25], b = [0.3, 0.1, 0.4, 0.2]": ([0.5, -1.25], [0.3, 0.1, 0.4, 0.2]),
         "a = [7], b = [1, 2, 3] (integers)": ([7], [1, 2, 3]),
+        "a = [1, 2, 4], b = [8]": ([1.0, 2.0, 4.0], [8.0]),
     }
     RUBRIC.expect(answer, {case: (torch.tensor(a), torch.tensor(b)) for case, (a, b) in vectors.items()})
     few, many = ((torch.ones(n), torch.ones(m)) for n, m in ((3, 4), (40, 41)))

@@ -1,5 +1,6 @@
 """attention-backward: the gradients of attention over some of the keys, from what the forward pass over all keys has kept."""
 
+import copy
 import math
 from collections.abc import Callable
 
@@ -102,6 +103,9 @@ HALF = {"12 queries and 12 keys in float16, scores near 120": _case(12, 12, 12, 
 def judge_attention_backward(answer: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> None:
     """P = exp(S - L), D = Σ ∂O · O, ∂S = P (∂O Vᵀ - D): ∂Q = ∂S K / √d, ∂K = ∂Sᵀ Q / √d, ∂V = Pᵀ ∂O."""
     RUBRIC.expect(answer, CASES, tolerance=TOLERANCE, but=("mixed", "dtype"), explain=_explain)  # the text says float32
+    if any(part.isnan().any() for given in copy.deepcopy(HALF).values() for part in answer(*given)):
+        hint = "With scores near 120 gradients of yours are nan: exp(120) is more than float32 can hold, exp(S - L) is not."
+        raise Mistake("overflows", hint)
     RUBRIC.expect(answer, HALF, tolerance=5e-3, but=("mixed", *VARIATIONS))
 
 

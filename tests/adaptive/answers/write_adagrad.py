@@ -64,3 +64,14 @@ def with_objects(params, grads, state, lr=0.01, eps=1e-10):
 
 
 ALSO_RIGHT = [by_lists, by_identity, with_numpy, by_hypot, with_objects]
+
+
+def on_a_flat_copy(params, grads, state, lr=0.01, eps=1e-10):
+    """Where a parameter cannot be seen as one row of numbers, reshape makes a copy, and the copy moves."""
+    for i, (p, g) in enumerate(zip(params, grads)):
+        flat, slope = p.reshape(-1), g.reshape(-1)
+        state[i] = state.get(i, 0) + slope * slope
+        flat -= lr * slope / (state[i].sqrt() + eps)
+
+
+WRONG += [("one-layout", on_a_flat_copy)]

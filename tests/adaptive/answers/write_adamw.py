@@ -69,3 +69,10 @@ def from_default_dict(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, ep
 
 
 ALSO_RIGHT = [decay_in_one_line, step_then_decay_of_the_old, with_torchs_optimizer, backwards, from_default_dict]
+
+
+def a_default_for_0(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
+    solution(params, grads, state, lr, beta1, beta2, eps, weight_decay=weight_decay or 0.01)
+
+
+WRONG += [("zero-taken-for-none", a_default_for_0)]

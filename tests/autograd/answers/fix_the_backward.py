@@ -29,3 +29,11 @@ ALSO_RIGHT = [
     lambda g, a, b: torch.autograd.functional.vjp(torch.div, (a, b), g)[1],
     lambda g, a, b: (torch.stack([row / b for row in g]), sum(-row * use / b**2 for row, use in zip(g, a, strict=True))),
 ]
+
+
+def through_the_result(g, a, b):
+    y = a / b
+    return g * y / a, -(g * y / b).sum(0)
+
+
+WRONG += [("not-at-zero", through_the_result)]

@@ -142,3 +142,17 @@ WRONG += [
     ("wrong-shape", one_row_short),
 ]
 ALSO_RIGHT = [lambda f, x: torch.autograd.functional.jacobian(f, x), zeroed_after_each, filled]
+
+
+def one_v_for_all_rows(f, x):
+    """Where f hands v itself on, as x + 1 does, all rows are the same tensor."""
+    y = f(x)
+    v, rows = torch.zeros_like(y), []
+    for i in range(len(y)):
+        v.zero_()
+        v[i] = 1
+        rows.append(torch.autograd.grad(y, x, v, retain_graph=True)[0])
+    return torch.stack(rows)
+
+
+WRONG += [("one-tensor-for-all", one_v_for_all_rows)]

@@ -65,3 +65,15 @@ def the_librarys(params, grads, state, lr=0.1, momentum=0.9):
 
 
 ALSO_RIGHT = [keyed_by_id, by_foreach, starts_with_the_gradient, the_librarys]
+
+
+def velocity_in_the_last_rate(params, grads, state, lr=0.1, momentum=0.9):
+    """Its velocity has the rate in it, and is brought to the new rate by a division."""
+    last = state.get("lr", lr)
+    for i, (p, g) in enumerate(zip(params, grads)):
+        state[i] = momentum * state.get(i, 0) * (lr / last) + lr * g
+        p -= state[i]
+    state["lr"] = lr
+
+
+WRONG += [("raises", velocity_in_the_last_rate)]

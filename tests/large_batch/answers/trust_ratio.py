@@ -97,3 +97,11 @@ def by_root_mean_squares(weights, gradients, lr, decay, eta):
 
 
 ALSO_RIGHT = [by_root_mean_squares, by_where, with_a_tiny_epsilon, through_copies, with_the_library]
+
+
+def a_bias_by_its_squeezed_shape(weights, gradients, lr, weight_decay, trust_coeff):
+    stepped = solution(weights, gradients, lr, weight_decay, trust_coeff)
+    return [w - lr * g if w.squeeze().dim() < 2 else new for w, g, new in zip(weights, gradients, stepped)]
+
+
+WRONG += [("wrong-length", a_bias_by_its_squeezed_shape)]

@@ -119,3 +119,13 @@ def copied(parameters, lr):
 
 
 ALSO_RIGHT = [takes_them_out_of_the_list, by_the_library, by_foreach, by_data, decorated, copied]
+
+
+def on_a_flat_copy(parameters, lr):
+    for p in parameters:
+        flat = p.detach().reshape(-1)
+        flat -= lr * p.grad.reshape(-1)
+        p.grad = None
+
+
+WRONG += [("one-layout", on_a_flat_copy)]

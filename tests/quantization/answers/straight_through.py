@@ -106,3 +106,14 @@ WRONG = [
     ("borrowed", lambda *given: torch.fake_quantize_per_tensor_affine(*given)),
     ("borrowed", by_the_package),
 ]
+
+
+def by_a_hook_on_x(x, scale, zero_point, quant_min, quant_max):
+    with torch.no_grad():
+        q = torch.round(x * (1 / scale)) + zero_point
+        values = (q.clamp(quant_min, quant_max) - zero_point) * scale
+    x.register_hook(lambda g: g * ((q >= quant_min) & (q <= quant_max)))
+    return x - x.detach() + values
+
+
+WRONG += [("cuts-other-uses", by_a_hook_on_x)]

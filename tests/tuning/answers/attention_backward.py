@@ -93,3 +93,14 @@ WRONG = [
     ("half-precision", of_two_dtypes),
     ("softmax-again", by_autograd),
 ]
+
+
+def quotient_of_exponentials(q, k, v, output, logarithm, grad):
+    queries, keys, values, out, slope = (t.to(logarithm.dtype) for t in (q, k, v, output, grad))
+    scale = 1 / math.sqrt(q.shape[-1])
+    p = (queries @ keys.mT * scale).exp() / logarithm.exp()
+    ds = p * (slope @ values.mT - (slope * out).sum(-1, keepdim=True)) * scale
+    return (ds @ keys).to(q.dtype), (ds.mT @ queries).to(k.dtype), (p.mT @ slope).to(v.dtype)
+
+
+WRONG += [("overflows", quotient_of_exponentials)]
