@@ -192,7 +192,7 @@ def test_lessons_and_tools_know_nothing_of_experiments(topic):
                 )
 
 
-# What experiments may load as they are imported: on a GPU machine without Jupyter it is there. All else is imported where it is used.
+# What experiments may load as they are imported: a GPU machine without Jupyter has it. All else is imported where it is used.
 LEAN = {
     "hpml_lab",
     "torch",
