@@ -192,6 +192,65 @@ def test_lessons_and_tools_know_nothing_of_experiments(topic):
                 )
 
 
+# What experiments may load as they are imported: a GPU machine without Jupyter has it. All else is imported where it is used.
+LEAN = {
+    "hpml_lab",
+    "torch",
+    "networkx",
+    "torchvision",
+    "numpy",
+    "pandas",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "PIL",
+    "mpl_toolkits",
+    "psutil",
+    "jinja2",
+}
+
+
+WITHOUT_PROCESSES = ("tensors", "autograd", "nets", "descent", "adaptive")  # they load in a browser, too, without psutil
+
+
+def loaded_at_once(tree):
+    """The imports of a module that run as it is imported: not those of functions, for types alone, or that may fail."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            yield from loaded_at_once(node)
+
+
+def foreign(module):
+    """{package that is not ours: the way from this module of ours to the one that loads it}, of all that it loads at once."""
+    waiting, seen, found = [(module,)], set(), {}
+    while waiting:
+        way = waiting.pop()
+        path = PACKAGE.parent / way[-1].replace(".", "/")
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        for node in loaded_at_once(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".") for alias in node.names]
+            for name in names:
+                if name.startswith("hpml_lab."):
+                    waiting += [(*way, ours) for ours in (name, name.rpartition(".")[0])]
+                else:
+                    found.setdefault(name.split(".")[0], way)
+    return found
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_experiments_load_with_little_more_than_torch(topic):
+    allowed = LEAN - ({"psutil"} if topic in WITHOUT_PROCESSES else set()) | sys.stdlib_module_names
+    for path in sorted((PACKAGE / topic / "experiments").rglob("*.py")):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for name, way in foreign(module).items():
+            assert name in allowed, f"{' → '.join(way)} imports {name}: do it where it is used"
+
+
 @functools.cache
 def importers():
     """{module: the modules of the package, front doors not counted, that import it}."""

@@ -6,6 +6,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed import Interconnect
 from hpml_lab.model_parallel.lessons import mesh_cost
 from hpml_lab.model_parallel.lessons.mesh_cost import RankMesh, ReplicaBatch, TransformerShape
+from hpml_lab.model_parallel.tools import large_mesh
 from hpml_lab.model_parallel.views import mesh_sliders
 
 GPT3 = TransformerShape(layers=96, width=12_288, tokens=2048)
@@ -99,11 +100,11 @@ def test_an_axis_of_no_ranks_says_so():
 def test_the_sliders_show_the_formula():
     sliders = mesh_sliders.mesh_sliders()
     sent, kept, spent = ([value for [value] in sliders.values(panel)] for panel in sliders.panels)
-    net, mesh, batch = mesh_sliders.NETS["64 billion"], RankMesh(16, 8, 4), ReplicaBatch(64, 1)
+    net, mesh, batch = large_mesh.NETS["64 billion"], RankMesh(16, 8, 4), ReplicaBatch(64, 1)
     assert sent[0] == pytest.approx(mesh_cost.tensor_bytes(net, mesh, batch) / 1e9)
     assert kept[:2] == pytest.approx([mesh_cost.state_bytes(net, mesh, sharded) / 1e9 for sharded in (False, True)])
-    inside, between = mesh_sliders.inside_link(8), mesh_sliders.INFINIBAND
-    share = mesh_cost.share_of_peak(net, mesh, batch, mesh_sliders.PEAK, inside, between)
+    inside, between = large_mesh.inside_link(8), large_mesh.INFINIBAND
+    share = mesh_cost.share_of_peak(net, mesh, batch, large_mesh.PEAK, inside, between)
     assert spent[0] == pytest.approx(100 * share) and sum(spent) == pytest.approx(100)
     beyond = [value for [value] in sliders.values(sliders.panels[2], tensor="16")]
     assert beyond[1] > 2 * spent[1], "beyond a node the tensor axis has InfiniBand"

@@ -24,7 +24,7 @@ from hpml_lab.model_parallel.lessons.mesh_step import (
     transformer_blocks,
 )
 from hpml_lab.model_parallel.tools.communication import Traffic
-from hpml_lab.model_parallel.views.mesh_sliders import NETS
+from hpml_lab.model_parallel.tools.large_mesh import NETS
 
 LAYERS, WIDTH, HEADS, SHAPE = 4, 24, 2, (8, 6, 24)
 

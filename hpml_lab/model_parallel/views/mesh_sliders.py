@@ -1,7 +1,6 @@
 """Sliders over a mesh of ranks: what each axis sends, what a rank keeps, and the share of its peak that it computes at."""
 
 from hpml_lab.core.show.formula_figure import Bars, Choice, FormulaFigure
-from hpml_lab.distributed import LINKS, Interconnect
 from hpml_lab.model_parallel.lessons.mesh_cost import (
     RankMesh,
     ReplicaBatch,
@@ -15,19 +14,8 @@ from hpml_lab.model_parallel.lessons.mesh_cost import (
     state_bytes,
     tensor_bytes,
 )
+from hpml_lab.model_parallel.tools.large_mesh import BATCH, INFINIBAND, MEMORY, NETS, PEAK, inside_link
 
-PEAK = 989e12  # FLOP/s of an H100 in 16 bits, by its data sheet
-MEMORY = {"H100": 80}  # GB
-NVLINK, NODE = LINKS["NVLink 4"], 8
-INFINIBAND = LINKS["InfiniBand NDR"]
-TOKENS = 4096  # of a sequence; each micro-batch is one
-BATCH = 1024  # sequences of a step, for all replicas together
-NETS = {
-    "1.2 billion parameters": TransformerShape(layers=24, width=2048, tokens=TOKENS),
-    "6.4 billion": TransformerShape(layers=32, width=4096, tokens=TOKENS),
-    "64 billion": TransformerShape(layers=80, width=8192, tokens=TOKENS),
-    "412 billion": TransformerShape(layers=128, width=16384, tokens=TOKENS),
-}
 POWERS = {f"{2**power:,}": 2**power for power in range(10)}
 AXES = ("tensor axis", "pipeline axis", "data axis")
 ALT = (
@@ -48,13 +36,6 @@ def kept_gigabytes(part: int, net: TransformerShape, data: int, tensor: int, pip
     mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
     state = state_bytes(net, mesh, False) if part == 0 else state_bytes(net, mesh, True)
     return (kept_bytes_of_rank(net, mesh, batch) if part == 2 else state) / 1e9
-
-
-def inside_link(tensor: int) -> Interconnect:
-    """NVLink up to a node of eight, InfiniBand beyond."""
-    latency = NVLINK.latency if tensor <= NODE else INFINIBAND.latency
-    bandwidth = NVLINK.bandwidth if tensor <= NODE else INFINIBAND.bandwidth
-    return Interconnect(name="tensor axis", latency=latency, bandwidth=bandwidth)
 
 
 def spent_percent(part: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:

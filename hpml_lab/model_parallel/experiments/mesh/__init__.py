@@ -37,7 +37,7 @@ from hpml_lab.model_parallel.lessons.mesh_cost import (
     tensor_bytes,
 )
 from hpml_lab.model_parallel.lessons.mesh_step import AXES
-from hpml_lab.model_parallel.views.mesh_sliders import BATCH, INFINIBAND, MEMORY, NETS, NODE, NVLINK, PEAK, TOKENS, inside_link
+from hpml_lab.model_parallel.tools.large_mesh import BATCH, INFINIBAND, MEMORY, NETS, NODE, NVLINK, PEAK, TOKENS, inside_link
 
 # Meshes as data, tensor, pipeline. Both nets of a size compute as much: a sixteenth of the tokens for four times the width.
 QUICK = dict(

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from statistics import mean
+from typing import TYPE_CHECKING
 
 import torch
 from matplotlib.ticker import PercentFormatter
@@ -15,11 +16,13 @@ from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.clock import ceiling, measure
 from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.profilers.energy import CpuEnergy, used_joules
-from hpml_lab.profilers.monitor import Monitor
 from hpml_lab.profilers.nvml import Gpus
 from hpml_lab.tensors.experiments.utilization.training_loops import BLOCK, CNN, MLP, RECOMPUTED, LoopSize, TrainingLoop
 from hpml_lab.tensors.experiments.utilization.training_loops import training_loop
 from hpml_lab.tensors.lessons.model_flops import attention_flops, fused_attention_backward, share_of_peak, training_flops
+
+if TYPE_CHECKING:
+    from hpml_lab.profilers.monitor import Monitor
 
 # The first two differ by their batch alone.
 QUICK = dict(loops=((MLP, 1), (MLP, 256), (CNN, 16), (BLOCK, 4), (RECOMPUTED, 4)), sizes=(256, 32, 128), seconds=0.5)
@@ -81,6 +84,8 @@ def counted_in(work) -> int:
 
 def loop_use(loop: TrainingLoop, device: torch.device, peak: float, seconds: float) -> LoopUse:
     """Count a step, time it, and watch the machine while it is repeated for some seconds; `peak` is in FLOP/s."""
+    from hpml_lab.profilers.monitor import Monitor  # here: psutil is not for every Python
+
     counted, timing, steps = counted_in(loop.step), measure(loop.step), 0
     with Monitor(RATE) as watched:
         end = CLOCK() + seconds
@@ -94,7 +99,7 @@ def loop_use(loop: TrainingLoop, device: torch.device, peak: float, seconds: flo
     return LoopUse(loop.name, loop.batch, *flops, 1e3 * timing.seconds, busy_share(watched, device), hfu, mfu, *joules)
 
 
-def busy_share(watched: Monitor, device: torch.device) -> float | None:
+def busy_share(watched: "Monitor", device: torch.device) -> float | None:
     """% of the time in which the processor had work of this process, as usual tools say it; None where they do not."""
     if device.type == "cpu":
         used = [sample.process_cpu for sample in watched.samples]
