@@ -8,6 +8,7 @@ from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.same import same
 from hpml_lab.core.judge.watch import torch_calls
 
 
@@ -78,7 +79,6 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
     cases = {
         "an f from 3 numbers to 4": (mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True)),
         "an f from 2 numbers to 2": (square, torch.tensor([2.0, 5.0], requires_grad=True)),
-        "f(x) = x + 1": (shifted, torch.tensor([2.0, -1.0, 5.0], requires_grad=True)),
         "an f with one output": (sum_of_squares, torch.tensor([1.0, 3.0], requires_grad=True)),
         "an f from 4 numbers to 2, in float64": (
             products,
@@ -86,6 +86,9 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
         ),
     }
     RUBRIC.expect(answer, cases, tolerance=1e-5, but=("grad",))
+    if not same(answer(shifted, torch.tensor([2.0, -1.0, 5.0], requires_grad=True)), torch.eye(3)):
+        hint = "For f(x) = x + 1, whose backward pass hands v itself on, rows of J are one tensor: that v. Make a new one for each."
+        raise Mistake("one-tensor-for-all", hint)
     for f, x in cases.values():
         x = x.detach().clone().requires_grad_()
         got, outputs = answer(f, x), len(f(x))

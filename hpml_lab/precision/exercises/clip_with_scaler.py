@@ -50,7 +50,7 @@ def judge_clip_with_scaler(answer: Callable) -> None:
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[0.5, -0.5, 1.0]]))
         model.bias.zero_()
-    optimizer = torch.optim.SGD([{"params": [parameter]} for parameter in model.parameters()], lr=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
     draw = drawn()
     batches = (*BATCHES, *((draw.uniform(0.5, 2), draw.uniform(2, 9), draw.uniform(0.2, 3)) for _ in range(3)))

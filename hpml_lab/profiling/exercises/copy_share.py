@@ -22,8 +22,7 @@ TABLES = {
         _row(GPU, "relu", 1.8, 900),
         _row(GPU, "[CUDA memcpy HtoD]", 4.7, 400),
         _row(GPU, "[CUDA memcpy DtoH]", 1.1, 100),
-        _row(GPU, "[CUDA memcpy DtoD]", 0.2, 30),
-        _row(GPU, "[CUDA memcpy HtoH]", 0.1, 10),
+        _row(GPU, "[CUDA memcpy DtoD]", 0.3, 30),
         _row(GPU, "[CUDA memset]", 0.2, 70),
     ],
     "the same with the host's API calls below": [

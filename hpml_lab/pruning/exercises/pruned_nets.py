@@ -86,14 +86,6 @@ def _other_layers() -> nn.Module:
     return net
 
 
-def _attention() -> nn.Module:
-    """The last layer of torch's attention is of a class that inherits from Linear."""
-    net = _filled(nn.Sequential(nn.Linear(6, 4), nn.MultiheadAttention(4, 2)))
-    prune.random_unstructured(net[0], "weight", 5)
-    prune.random_unstructured(net[1].out_proj, "weight", 7)
-    return net
-
-
 def _dense() -> nn.Module:
     """No weight is 0, but some are very small."""
     net = _small()
@@ -111,6 +103,5 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "blocks with normalization": _nested,
     "a single Linear layer": _one_linear,
     "a net with layers of other kinds": _other_layers,
-    "a net with an attention layer": _attention,
     "a dense net": _dense,
 }

@@ -123,11 +123,8 @@ def judge_straight_through(answer: Callable) -> None:
     GRADIENTS.expect(answer, gradients, explain=lambda *_: _explain(answer, gradients))
     leaves = {case: (x.detach().clone().requires_grad_(), *rest) for case, (x, *rest) in values.items()}
     expect_function(answer, packaged, leaves)  # all results before the first backward pass
-    try:
-        expect_function(_also_as_it_is(answer), _also_as_it_is(packaged), leaves)
-    except Mistake as mistake:
-        hint = "Right alone, and not where x is used once more beside it, as in a skip connection: yours cuts that gradient."
-        raise Mistake("cuts-other-uses", hint) from mistake
+    beside = {f"{case}, and 3x beside it, as in a skip connection,": given for case, given in leaves.items()}
+    expect_function(_also_as_it_is(answer), _also_as_it_is(packaged), beside)
 
 
 def _also_as_it_is(function: Callable) -> Callable:

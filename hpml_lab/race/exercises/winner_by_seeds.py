@@ -70,8 +70,6 @@ undecided :: [0.30, 0.30], [0.30, 0.40]
     a :: equal-counts-as-lower :: In the first seed both are equal: a is not lower there.
 a :: [0.3000001, 0.2000001], [0.3000002, 0.2000002]
     undecided :: rounded :: In both seeds a is lower, if only in the seventh digit: compare the losses as they are.
-a :: [0.3000000001, 0.2], [0.3000000002, 0.3]
-    undecided :: rounded :: In both seeds a is lower, if only in the tenth digit: compare the losses as they are.
 a :: [20.0, 3e9, 0.30], [30.0, 4e9, 0.40]
     undecided :: large-taken-for-nan :: a is lower in every seed. A loss of 20 or of 3e9 is large, and still a number: only nan
         stands for a training that diverged.

@@ -40,8 +40,6 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
     every_norm = "Every batch norm subtracts the mean, also one without weights of its own or without running statistics."
     every_batch_norm = "Synchronized and lazy batch norms subtract the mean, too: they are other classes."
     lazy = nn.LazyBatchNorm1d(affine=False, track_running_stats=False)  # one with parameters cannot be copied yet
-    twice, shared = nn.ReLU(), "A layer can stand in two places of a net; named_children() gives it once."
-    in_two_places = [nn.Conv2d(3, 8, 3), twice, nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1), twice, nn.BatchNorm2d(8)]
     repeated = (layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
     pairs = [
         ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
@@ -55,7 +53,6 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
         ("before-the-first", FIRST, [nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8)]),
-        ("layer-in-two-places", shared, in_two_places),
         ("many-layers", "Twelve layers: as text, '10' comes before '2'.", [*repeated]),
     ]
     return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]

@@ -11,8 +11,8 @@ def solution(pickled, handed, copies, rate, shared):
 
 
 WRONG = [
-    ("wrong-value", lambda pickled, handed, copies, rate, shared: 450_000),
-    ("wrong-value", lambda pickled, handed, copies, rate, shared: solution(pickled, handed, 7, rate, shared)),
+    ("argument-ignored", lambda pickled, handed, copies, rate, shared: 450_000),
+    ("argument-ignored", lambda pickled, handed, copies, rate, shared: solution(pickled, handed, 7, rate, shared)),
     ("wrong-value", lambda pickled, handed, copies, rate, shared: 450e-6 * rate / (copies - (not shared))),
     ("wrong-value", lambda pickled, handed, copies, rate, shared: handed / pickled * rate / (copies - (not shared))),
     ("another-unit", lambda *case: solution(*case) / 1e6),

@@ -107,10 +107,3 @@ def on_a_copy(net):
 
 
 ALSO_RIGHT = [from_the_state_dict, by_numpy, weighted_mean, with_the_mask_where_there_is_one, recursive, on_a_copy]
-
-
-def exact_classes(net):
-    return _of([layer.weight for layer in net.modules() if type(layer) in (nn.Conv2d, nn.Linear)])
-
-
-WRONG += [("wrong-value", exact_classes)]

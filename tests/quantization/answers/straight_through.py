@@ -116,4 +116,4 @@ def by_a_hook_on_x(x, scale, zero_point, quant_min, quant_max):
     return x - x.detach() + values
 
 
-WRONG += [("cuts-other-uses", by_a_hook_on_x)]
+WRONG += [("other-gradient", by_a_hook_on_x)]

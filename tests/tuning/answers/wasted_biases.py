@@ -131,15 +131,3 @@ ALSO_RIGHT = [
         if isinstance(net[i + 1], nn.modules.batchnorm._BatchNorm) and f"{i}.bias" in net.state_dict()
     ],
 ]
-
-
-def children_once(net):
-    layers = list(net.named_children())
-    return [
-        name
-        for (name, layer), (_, after) in zip(layers, layers[1:])
-        if getattr(layer, "bias", None) is not None and isinstance(after, nn.modules.batchnorm._BatchNorm)
-    ]
-
-
-WRONG += [("layer-in-two-places", children_once)]
