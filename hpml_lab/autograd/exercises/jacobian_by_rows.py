@@ -87,7 +87,9 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
     }
     RUBRIC.expect(answer, cases, tolerance=1e-5, but=("grad",))
     if not same(answer(shifted, torch.tensor([2.0, -1.0, 5.0], requires_grad=True)), torch.eye(3)):
-        hint = "For f(x) = x + 1, whose backward pass hands v itself on, all rows of J are one tensor, that v: make one for each."
+        hint = (
+            "For f(x) = x + 1, whose backward pass hands v itself on, all rows of J are one tensor, that v: make one for each."
+        )
         raise Mistake("one-tensor-for-all", hint)
     for f, x in cases.values():
         x = x.detach().clone().requires_grad_()

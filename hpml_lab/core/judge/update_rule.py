@@ -18,118 +18,30 @@ A wrong rule is recognized only where it differs from the right one, so choose h
 ε of 0.01, not 1e-8.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
-from hpml_lab.core.judge.declared import share_memory
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.rule_run import (
+    EQUAL,
+    GROWING,
+    RATE_CHANGE,
+    ROUNDED,
+    SHAPES,
+    SIZES,
+    STEPS,
+    Rule,
+    RuleRun,
+    Tensors,
+    follows,
+    random_gradients,
+    random_tensors,
+)
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.judge.variations import VARIATIONS, strided
-
-Tensors = list[torch.Tensor]
-Rule = Callable[..., None]
-
-STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
-SHAPES = ((3,), (2, 3), (1,), (3,))
-_SIZES = [math.prod(shape) for shape in SHAPES]
-GROWING = [1e-3] * 50 + [1.0] * 6  # sizes of gradients: where a calm ends, a step may be longer than the rate
-COUPLING = 0.1  # of a gradient to all points of the step, so that a point taken too early or too late shows
-EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the rounding of float32
-
-
-# ---- One run -------------------------------------------------------------------------------------------------------
-
-
-def _random_tensors(shapes: tuple, seed: int) -> Tensors:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
-
-
-def _random_gradients(shapes: tuple, seed: int, steps: int) -> list[Tensors]:
-    """Seeded float64 gradients for each step, of sizes from 0.01 to 10."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = [torch.logspace(-2, 1, 7, dtype=torch.float64)[(3 * t) % 7] for t in range(steps)]
-    gradients = [[torch.randn(shape, dtype=torch.float64, generator=generator) * size for shape in shapes] for size in sizes]
-    gradients[0][0][0] = 0.0  # a gradient that starts at zero, as for a feature that has not been seen yet
-    for t in (7, 20, 21):  # and some that are zero later, when there is a past
-        gradients[t % steps][0][1:] = 0.0
-    gradients[12 % steps][-1].zero_()  # of a whole parameter, which moves on by its past alone
-    return gradients
-
-
-class _Run:
-    """A run of a rule with its own parameters, state and gradients; `advance()` takes one step."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        start: Tensors,
-        grads: list[Tensors],
-        hyper: dict,
-        look_ahead: bool,
-        params: Tensors | None = None,
-        coupling: float = COUPLING,
-    ) -> None:
-        self.rule, self.grads, self.hyper, self.look_ahead = rule, grads, hyper, look_ahead
-        self.params = [p.clone() for p in start] if params is None else params
-        for p, value in zip(self.params, start, strict=True):
-            p.copy_(value)
-        self.coupling = coupling  # 0: a parameter's gradient depends on its own point alone
-        self.state: dict = {}
-        self.passed: list[tuple[torch.Tensor, torch.Tensor]] = []  # (gradient given to the rule, a copy of its value)
-        self.shares_points = False  # a point that gradient() got lies in the memory of a parameter
-        self.t = 0
-
-    def advance(self) -> None:
-        hyper = dict(self.hyper)
-        if self.t >= RATE_CHANGE:
-            hyper["lr"] = hyper["lr"] / 4
-        slopes = self.grads[self.t]
-        self.t += 1
-        given = list(self.params)
-
-        def copies(values: Tensors) -> Tensors:
-            made = [value.clone() for value in values]
-            self.passed += zip(made, [value.clone() for value in values], strict=True)
-            return made
-
-        def gradient(points: Tensors) -> Tensors:  # of ¼ Σ p² + slope · p, coupled by (Σ p)², or 0: it depends on the points
-            points = list(points)
-            if len(points) != len(slopes):
-                hint = f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list."
-                raise Mistake("gradient-of-some", hint)
-            self.shares_points |= any(share_memory(point, p) for point in points for p in self.params)
-            shared = self.coupling * sum(p.sum() for p in points)
-            return copies([(0.5 * p + slope + shared) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])
-
-        self.rule(given, gradient if self.look_ahead else copies(slopes), self.state, **hyper)
-        if any(a is not b for a, b in zip(given, self.params, strict=False)) or len(given) != len(self.params):
-            raise Mistake(
-                "replaces-the-tensors",
-                "The list now holds new tensors, but the net still holds the old ones: change each tensor in place (p -= …).",
-            )
-
-    def edited_a_gradient(self) -> bool:
-        """True if a gradient that was given to the rule, in this or an earlier step, no longer has its value."""
-        return any(not torch.equal(now, copy) for now, copy in self.passed)
-
-    def flat(self) -> torch.Tensor:
-        """All parameters, one after the other."""
-        return torch.cat([p.detach().reshape(-1) for p in self.params])
-
-    def steps(self, count: int = STEPS) -> Iterator[torch.Tensor]:
-        for _ in range(count):
-            self.advance()
-            yield self.flat()
-
-
-def _follows(track: torch.Tensor, run: _Run, tolerance: float) -> bool:
-    """True if the run goes through every point of `track` (steps, numbers); stops at the first that differs."""
-    return all(same(point, own, tolerance) for point, own in zip(track, run.steps(len(track)), strict=True))
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -161,10 +73,10 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
     """
     right = rubric.right
     _judge_state(answer, look_ahead, hyper)
-    start, grads = _random_tensors(SHAPES, 1), _random_gradients(SHAPES, 2, STEPS)
+    start, grads = random_tensors(SHAPES, 1), random_gradients(SHAPES, 2, STEPS)
 
-    def run(rule: Rule) -> _Run:
-        return _Run(rule, start, grads, hyper, look_ahead)
+    def run(rule: Rule) -> RuleRun:
+        return RuleRun(rule, start, grads, hyper, look_ahead)
 
     own_run = run(answer)
     track = torch.stack(list(own_run.steps()))
@@ -202,7 +114,7 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
         ),
     ]
     for name, rule, hint in catalogue:
-        if _follows(track, run(rule), EQUAL):
+        if follows(track, run(rule), EQUAL):
             raise Mistake(name, hint)
     small = any(tensor.is_floating_point() and tensor.itemsize < 8 for tensor in _tensors_in(own_run.state))
     if same(track, goal, ROUNDED) and (small or same(track, goal, 3e-7)):
@@ -212,12 +124,12 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
             "float32; torch.zeros_like(p) takes the type of p.",
         )
     for name, rule, hint in catalogue if small else ():
-        if _follows(track, run(rule), ROUNDED):
+        if follows(track, run(rule), ROUNDED):
             raise Mistake(name, hint)
     for name, value in hyper.items():
         changed = {**hyper, name: 0.7 * value}
-        own, rights = (_Run(rule, start, grads, changed, look_ahead) for rule in (answer, right))
-        if _follows(track, own, EQUAL) and not _follows(goal, rights, EQUAL):
+        own, rights = (RuleRun(rule, start, grads, changed, look_ahead) for rule in (answer, right))
+        if follows(track, own, EQUAL) and not follows(goal, rights, EQUAL):
             raise Mistake(
                 "argument-ignored",
                 f"Whatever the caller passes as `{name}`, your steps are the same: use the argument, not a number of its own.",
@@ -235,10 +147,12 @@ def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hype
 def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
     """Raise a Mistake if a rule that is right otherwise limits gradients that are large, or denominators that are small."""
     hyper, start = {**hyper, **({"eps": 1e-10} if "eps" in hyper else {})}, [torch.zeros(shape).double() for shape in SHAPES]
-    runs = {f"around {size:g}": [[g * size for g in step] for step in _random_gradients(SHAPES, 3, 8)] for size in (1e-7, 1e5)}
+    runs = {f"around {size:g}": [[g * size for g in step] for step in random_gradients(SHAPES, 3, 8)] for size in (1e-7, 1e5)}
     runs["that grow after 50 steps"] = [[torch.full(shape, size).double() for shape in SHAPES] for size in GROWING]
     for words, grads in runs.items():
-        own, goal = (torch.stack([*_Run(rule, start, grads, hyper, look_ahead).steps(len(grads))]) for rule in (answer, right))
+        own, goal = (
+            torch.stack([*RuleRun(rule, start, grads, hyper, look_ahead).steps(len(grads))]) for rule in (answer, right)
+        )
         if not same(own, goal, ROUNDED):
             raise Mistake(
                 "limits-the-size",
@@ -249,9 +163,9 @@ def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> No
 
 def _judge_layout(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
     """Raise a Mistake if a rule that is right otherwise does not move a parameter whose numbers lie apart in memory."""
-    start, grads, tracks = _random_tensors(SHAPES, 7), _random_gradients(SHAPES, 8, 3), []
+    start, grads, tracks = random_tensors(SHAPES, 7), random_gradients(SHAPES, 8, 3), []
     for rule in (answer, right):
-        run = _Run(rule, start, grads, hyper, look_ahead, [strided(p) for p in start])
+        run = RuleRun(rule, start, grads, hyper, look_ahead, [strided(p) for p in start])
         tracks.append(torch.stack([*run.steps(len(grads))]))
     if not same(*tracks, EQUAL):
         raise Mistake("one-layout", VARIATIONS["layout"].text)
@@ -259,11 +173,11 @@ def _judge_layout(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> N
 
 def _judge_zeros(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
     """Raise a Mistake if a rule that is right otherwise takes an option of 0 for none, or does not get over a rate of 0."""
-    start, grads = _random_tensors(SHAPES, 9), _random_gradients(SHAPES, 10, 6)
+    start, grads = random_tensors(SHAPES, 9), random_gradients(SHAPES, 10, 6)
     for name in hyper.keys() - {"eps"}:
         tracks = []
         for rule in (answer, right):
-            run, points = _Run(rule, start, grads, hyper, look_ahead), []
+            run, points = RuleRun(rule, start, grads, hyper, look_ahead), []
             for t in range(len(grads)):
                 run.hyper = hyper | {name: 0.0} if name != "lr" or t == 2 else hyper
                 run.advance()
@@ -277,7 +191,7 @@ def _judge_zeros(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> No
 def _judge_every_parameter(track: torch.Tensor, start: Tensors) -> None:
     """Raise a Mistake if some parameters move and others never do."""
     first = torch.cat([p.reshape(-1) for p in start])
-    rests = [bool((part == of_start).all()) for part, of_start in zip(track.split(_SIZES, 1), first.split(_SIZES), strict=True)]
+    rests = [bool((part == of_start).all()) for part, of_start in zip(track.split(SIZES, 1), first.split(SIZES), strict=True)]
     if any(rests):
         raise Mistake(
             "some-parameters-rest",
@@ -299,18 +213,18 @@ def _at_first_rate(right: Rule) -> Rule:
 def _judge_state(answer: Rule, look_ahead: bool, hyper: dict) -> None:
     """Raise a Mistake if state is shared. Both parameters have one shape, so that sharing raises no error of its own."""
     shapes, count = ((3,), (3,)), 8
-    start, grads, others = _random_tensors(shapes, 4), _random_gradients(shapes, 5, count), _random_gradients(shapes, 6, count)
+    start, grads, others = random_tensors(shapes, 4), random_gradients(shapes, 5, count), random_gradients(shapes, 6, count)
     for g in grads[0] + others[0]:
         g[0] = 0.5
     tensors = [p.clone() for p in start]
 
     def track(grads: list[Tensors], params: Tensors = tensors) -> torch.Tensor:
         """The first parameter over a run with a fresh `state`, on the same tensors."""
-        run = _Run(answer, start[: len(params)], grads, hyper, look_ahead, params, coupling=0.0)
+        run = RuleRun(answer, start[: len(params)], grads, hyper, look_ahead, params, coupling=0.0)
         return torch.stack([point[:3].clone() for point in run.steps(count)])
 
-    second = _Run(answer, start, others, hyper, look_ahead, coupling=0.0)
-    first = _Run(answer, start, grads, hyper, look_ahead, tensors, coupling=0.0)
+    second = RuleRun(answer, start, others, hyper, look_ahead, coupling=0.0)
+    first = RuleRun(answer, start, grads, hyper, look_ahead, tensors, coupling=0.0)
     in_turn = []
     for point in first.steps(count):  # two optimizers in turn
         in_turn.append(point[:3].clone())
@@ -334,12 +248,12 @@ def _judge_state(answer: Rule, look_ahead: bool, hyper: dict) -> None:
             "With two parameters the first one moves otherwise than alone: is the step t counted once for each parameter, "
             "instead of once for each call?",
         )
-    reused = _Run(answer, start, grads, hyper, look_ahead, tensors)
+    reused = RuleRun(answer, start, grads, hyper, look_ahead, tensors)
     if not look_ahead and not first.edited_a_gradient():
         _judge_kept_gradients(reused, count, alone)
 
 
-def _judge_kept_gradients(run: _Run, count: int, alone: torch.Tensor) -> None:
+def _judge_kept_gradients(run: RuleRun, count: int, alone: torch.Tensor) -> None:
     """Raise a Mistake if the rule keeps the gradient's tensor itself, which the next backward pass overwrites."""
     buffers = [g.clone() for g in run.grads[0]]
     for t in range(count):
