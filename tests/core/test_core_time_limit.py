@@ -85,7 +85,9 @@ def test_without_signals_a_thread_ends_what_runs_python(monkeypatch, wait):
 def test_an_import_that_does_not_end_is_ended(written):
     with pytest.raises(TimeLimitReached) as caught, time_limit(0.05, wall_seconds=None):
         importlib.import_module(written("never_ends", 60))
-    assert 0.5 <= caught.value.cpu_seconds < 60
+    assert 0.4 <= caught.value.cpu_seconds < 60, (
+        "ten times the limit, as nearly as a timer of the kernel counts on a busy machine"
+    )
 
 
 def test_an_import_that_called_the_block_is_none_of_the_blocks_own(tmp_path, written):

@@ -151,8 +151,8 @@ def _expect_variants(
     """Raise Mistake if an answer that is right on the cases is not on what may be given as well."""
     names = names_taken()
     tried = [(case, *made) for case, arguments in cases.items() for made in variants(arguments, names, but)]
-    tried += [(case, ZERO, given) for case, arguments in cases.items() for given in with_a_zero(arguments, names, but)]
     tried += [(case, MIXED, given) for case, _, given in mixed(cases, names, but)]
+    tried += [(case, ZERO, given) for case, arguments in cases.items() for given in with_a_zero(arguments, names, but)]
     for case, variant, given in tried:
         wanted = value_or_error(right, copy.deepcopy(given))
         if isinstance(wanted, Exception) or not _is_finite(wanted):
