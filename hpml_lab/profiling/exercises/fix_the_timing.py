@@ -166,10 +166,8 @@ def judge_fix_the_timing(answer: Callable) -> None:
                 raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
             expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)
     if not _close(_timed(answer, ScriptedDevice((max(OUTLIERS), *OUTLIERS[4:]), first=3.0)), right):
-        hint = (
-            "After a first call that compiles, a disturbed one takes 30 times as long: its time is in your answer. Is there a "
-        )
-        raise Mistake("mean-not-median", f"{hint}usual one beside it, however long the first call takes?")
+        hint = "A first call compiles, and the next one is disturbed and takes 30 times as long. Yours is not the usual time."
+        raise Mistake("mean-not-median", f"{hint} || Take enough samples, however long the first call takes.")
     draw = drawn()
     right = draw.uniform(0.002, 0.05)
     hidden = ScriptedDevice((right,), first=draw.uniform(1, 5), queued=True, backlog=draw.uniform(0.5, 3))

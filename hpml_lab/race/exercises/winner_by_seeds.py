@@ -80,9 +80,7 @@ undecided :: [0.10] * 19 + [0.50], [0.40] * 20
 
 @exercise("winner-by-seeds", notebook="06_race", takes="a, b", returns=str)
 def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
-    verdicts = [
-        _verdict(answer(*(copied(losses) for losses in (case.a, case.b))), case) for case in CASES
-    ]  # each nan is another
+    verdicts = [_verdict(answer(copied(case.a), copied(case.b)), case) for case in CASES]  # each nan an object of its own
     if set(verdicts) == {"undecided"}:
         raise Mistake("never-decides", "A race can have a winner: for a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
     for pick, worst in product((0, -1), (inf, nan)):
