@@ -62,11 +62,21 @@ def write_assignments(names: Sequence[str], course: Path) -> list[tuple[Path, in
 
 
 def write_source(course: Path, assignment: str, name: str, notebook: NotebookNode) -> Path:
-    """Write a notebook of an assignment into an nbgrader course, and the course's configuration if there is none."""
+    """Write a notebook of an assignment into an nbgrader course, and the course's configuration if there is none.
+
+    Raises LabError where another notebook of that name is there: it may have questions of the instructor's own.
+    """
     config = course / "nbgrader_config.py"
     if not config.exists():
         atomic_write(config, CONFIG.format(root=str(course.resolve())))
-    return atomic_write(course / "source" / assignment / f"{name}.ipynb", nbformat.writes(notebook))
+    return write_once(course / "source" / assignment / f"{name}.ipynb", nbformat.writes(notebook))
+
+
+def write_once(path: Path, content: str) -> Path:
+    """Write a file of a course. Raises LabError where it is there with another content, as after an edit."""
+    if path.exists() and path.read_bytes() != content.encode():
+        raise LabError(f"{path} is there, with another content.", "It is kept. Delete it for a new one, or name another --out.")
+    return atomic_write(path, content)
 
 
 def exercise_cells(notebook: NotebookNode, only: Container[str] | None = None) -> list[NotebookNode]:

@@ -13,8 +13,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from hpml_lab.core.experiment.catalogue import notebook_file
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.files import atomic_write
-from hpml_lab.course.assignment import graded, marked, slim, write_source
+from hpml_lab.course.assignment import graded, marked, slim, write_once, write_source
 
 JOB = """\
 #!/bin/bash
@@ -138,7 +137,9 @@ faster than your machine's limits allow gets no point.
     2: LabSheet(
         "Lab 2: a network, its loader and its optimizer",
         "Start from `hpml-lab template --of lab .`, a ResNet-18 for pictures of 32 × 32, or bring a script that prints the "
-        "same line for each epoch. With CIFAR-10's binary files: `--data cifar-10-batches-bin`.\n" + STEPS_TEXT,
+        "same line for each epoch and takes the same options: `--seed`, `--optimizer`, `--lr`, `--norm`, `--dropout`, "
+        "`--device` and, for lab 6, `--schedule` and `--batch`, which counts the samples of all ranks. With CIFAR-10's binary "
+        "files: `--data cifar-10-batches-bin`.\n" + STEPS_TEXT,
         {"03_nets": ["training-loop", "count-a-convolution"], "10_profiling": ["predict-the-gain"]},
         [
             LabQuestion(
@@ -228,7 +229,7 @@ def lab_sheet(number: int) -> LabSheet:
 def write_lab(number: int, course: Path) -> list[Path]:
     """Write `source/lab<number>/` of an nbgrader course: the lab's notebook, those of its exercises, and a job file.
 
-    Raises LabError for a lab that is not here.
+    Raises LabError for a lab that is not here, and for a file that is there with another content.
     """
     sheet = lab_sheet(number)
     name = f"lab{number}"
@@ -237,7 +238,7 @@ def write_lab(number: int, course: Path) -> list[Path]:
         made = nbformat.read(notebook_file(notebook), as_version=4)
         slim(made, exercises)
         written.append(write_source(course, name, notebook, made))
-    return [*written, atomic_write(written[0].parent / "lab.sbatch", job_file(number, sheet))]
+    return [*written, write_once(written[0].parent / "lab.sbatch", job_file(number, sheet))]
 
 
 def job_file(number: int, sheet: LabSheet) -> str:

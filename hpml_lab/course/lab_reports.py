@@ -4,6 +4,7 @@ A report is somebody else's file: whatever is wrong with one is said in the row 
 """
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hpml_lab.course.lab_assignment import LABS
 from hpml_lab.your_script import DONE, TASKS, LabReport, read_report, shortcomings
 
 FILE = "report.json"
+WITH_REPORT = {f"lab{number}": sheet.steps for number, sheet in LABS.items() if sheet.steps}  # {assignment: its steps}
 PAGE = Template(
     """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Lab reports</title>
@@ -24,12 +26,12 @@ table { border-collapse: collapse; width: 100% } th, td { text-align: left; vert
 tr { border-bottom: 1px solid #8888 }
 </style>
 <h1>Lab reports</h1>
-<p>{{ works | length }} students.</p>
+<p>{{ students }} student{{ "s" if students != 1 }}.</p>
 <h2>What is missing, and what cannot be</h2>
 <table><tr><th>student</th><th>script</th><th>machine</th><th>steps done</th><th>what is wrong</th></tr>
 {% for work in works %}<tr><td>{{ work.student }}</td><td>{{ work.report.script }}</td>
 <td>{{ work.report.machine }}{{ ", " + work.report.gpu if work.report.gpu else "" }}</td>
-<td>{{ work.done }} of {{ tasks | length }}</td><td>{{ work.problems | join("; ") }}</td></tr>
+<td>{{ work.done }} of {{ work.steps | length }}</td><td>{{ work.problems | join("; ") }}</td></tr>
 {% endfor %}</table>
 {% for task in tasks %}<h2>{{ task.title }}</h2>
 <p>{{ task.question }}</p>
@@ -47,15 +49,16 @@ tr { border-bottom: 1px solid #8888 }
 
 @dataclass
 class LabWork:
-    """One student's report, and what is wrong with it; an empty one where it cannot be read."""
+    """One student's report, the steps that it has to have, and what is wrong with it; an empty one where it cannot be read."""
 
     student: str
+    steps: Collection[str]
     report: LabReport = field(default_factory=LabReport)
     problems: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        return sum(step.state == DONE for step in self.report.steps)
+        return sum(step.state == DONE for step in self.report.steps if step.name in self.steps)
 
 
 def lab_works(folder: Path | str) -> list[LabWork]:
@@ -63,24 +66,32 @@ def lab_works(folder: Path | str) -> list[LabWork]:
 
     Also those of an nbgrader course's `submitted`, where each student has a folder for each lab: `<student>/lab2/report.json`.
     """
-    paths = sorted(path for form in (f"*/{FILE}", f"*/lab*/{FILE}") for path in Path(folder).glob(form))
-    if not paths:
+    students = [path for path in sorted(Path(folder).glob("*")) if path.is_dir() and not path.name.startswith(".")]
+    paths = [path for student in students for path in _handed_in(student)]
+    if not any(map(os.path.exists, paths)):
         raise LabError(f"{folder} has no reports.", f"Give each student a folder in it, with a {FILE}.")
     return [_work(path, path.relative_to(folder).parent.as_posix()) for path in paths]
 
 
+def _handed_in(student: Path) -> list[Path]:
+    """Where a student's reports are, or ought to be: one that is missing is a row of the page, too."""
+    several = [lab / FILE for lab in sorted(student.glob("lab*")) if lab.name in WITH_REPORT or os.path.exists(lab / FILE)]
+    return [student / FILE] if os.path.exists(student / FILE) or not several else several
+
+
 def _work(path: Path, student: str) -> LabWork:
-    work = LabWork(os.fsencode(student).decode("utf-8", "backslashreplace"))
+    work = LabWork(os.fsencode(student).decode("utf-8", "backslashreplace"), WITH_REPORT.get(path.parent.name, TASKS))
     try:
         work.report = read_report(path)
+        work.problems += shortcomings(work.report, work.steps)
     except LabError as error:
         work.problems.append(error.problem.replace(str(path), FILE))
-        return work
-    sheet = next((sheet for number, sheet in LABS.items() if path.parent.name == f"lab{number}"), None)
-    work.problems += shortcomings(work.report, sheet.steps if sheet else list(TASKS))
     return work
 
 
 def reports_page(folder: Path | str) -> str:
     """The page as HTML."""
-    return PAGE.render(works=lab_works(folder), tasks=list(TASKS.values())).encode("utf-8", "backslashreplace").decode()
+    works = lab_works(folder)
+    students = len({work.student.partition("/")[0] for work in works})  # of whom each may have several labs
+    page = PAGE.render(works=works, students=students, tasks=list(TASKS.values()))
+    return page.encode("utf-8", "backslashreplace").decode()

@@ -113,6 +113,19 @@ def test_an_untouched_lab_1_ends_and_earns_nothing():
     ]
 
 
+def test_what_an_instructor_has_changed_is_kept(tmp_path):
+    notebook, *_, job = write_lab(2, tmp_path)
+    write_lab(2, tmp_path)
+    for path in (job, notebook):
+        before = path.read_text()
+        path.write_text(mine := before.replace("Lab 2", "Our lab 2").replace("--mem=32G", "--mem=64G"))
+        assert mine != before
+        with pytest.raises(LabError, match=f"{path.name} is there, with another content"):
+            write_lab(2, tmp_path)
+        assert path.read_text() == mine
+        path.write_text(before)
+
+
 def test_a_lab_that_is_not_here_is_said(tmp_path):
     with pytest.raises(LabError, match="lab 5 is not here"):
         write_lab(5, tmp_path)

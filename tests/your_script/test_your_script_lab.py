@@ -17,8 +17,8 @@ from hpml_lab.referee.script_turns import Compared
 from hpml_lab.your_script.tools import from_outside, lab_report, lab_steps, trainings
 from hpml_lab.your_script.tools import lab as lab_module
 from hpml_lab.your_script.tools.lab import remark, run_lab
-from hpml_lab.your_script.tools.lab_report import DONE, FILE, NOT_HERE, LabReport, implausible, read_report
-from hpml_lab.your_script.tools.lab_task import Findings, Lab, LabTask, NotHere
+from hpml_lab.your_script.tools.lab_report import DONE, FILE, NOT_DONE, NOT_HERE, LabReport, implausible, read_report
+from hpml_lab.your_script.tools.lab_task import Findings, Lab, LabTask, NotDone, NotHere
 from hpml_lab.your_script.tools.script_runs import EpochRow, ScriptRun, run_script
 from hpml_lab.your_script.tools.trainings import ScriptScaling, TrainedRow
 from hpml_lab.your_script.views.lab_page import lab_page
@@ -105,7 +105,7 @@ def test_an_error_of_several_lines_is_one_and_whole(script):
     name = script("raise RuntimeError('cannot download x.gz:\\nTried a mirror, got:\\n<no such host>\\n')")
     run = run_script([name], deadline_seconds=DEADLINE)
     assert run.failed == "RuntimeError: cannot download x.gz: Tried a mirror, got: <no such host>"
-    with pytest.raises(NotHere, match="^no profile: RuntimeError: cannot download x.gz: Tried a mirror"):
+    with pytest.raises(NotDone, match="^no profile: RuntimeError: cannot download x.gz: Tried a mirror"):
         from_outside.profile_lines(Lab([name], script.folder, DEADLINE))
 
 
@@ -177,7 +177,7 @@ def test_a_script_that_ignores_its_options_is_found_out(script, tmp_path):
     "text, seconds, why",
     [
         (KNOWN.replace(", accuracy {accuracy:.4f}", ""), DEADLINE, "the script prints no accuracy."),
-        (KNOWN, 1e-3, "too few of them have run."),
+        (KNOWN, 1e-3, "too few of them have an accuracy."),
     ],
 )
 def test_seeds_that_tell_no_noise_say_why(script, tmp_path, monkeypatch, text, seconds, why):
@@ -190,7 +190,7 @@ def test_ranks_that_do_not_share_their_work_have_no_speed_up(script, tmp_path, m
     monkeypatch.setattr(trainings.torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(trainings.machine, "cores", lambda: 2)
     name = script(KNOWN.replace('"--seed": int', '"--seed": int, "--batch": int'))
-    with pytest.raises(NotHere, match="each rank prints every epoch.*shares no work"):
+    with pytest.raises(NotDone, match="each rank prints every epoch.*shares no work"):
         trainings.scale_ranks(lab_of(name, tmp_path))
 
 
@@ -242,14 +242,14 @@ def test_a_number_of_ranks_that_fails_leaves_the_others_their_noise(tmp_path, mo
     assert [(row.kind, row.verdict) for row in found.tables[0].rows] == [("strong", ""), ("strong", "faster")]
     assert "weak, 2 ranks: RuntimeError: no memory." in found.says and calls.count((2, 128)) == 1
     ranks_of(monkeypatch, 5, {(1, 64): 1.0, (2, 64): 1.5, "noise": 0.0}, failing="1 × 64")
-    with pytest.raises(NotHere, match="^RuntimeError: no memory$"):
+    with pytest.raises(NotDone, match="^RuntimeError: no memory$"):
         trainings.scale_ranks(lab_of("train.py", tmp_path))
 
 
 def test_a_parser_that_names_no_option_does_not_hide_which_one_was_tried(script, tmp_path):
     known = "print('epoch 1: load 1 s, train 1 s, total 2 s, loss 1')"
     name = script(f"import sys\nif len(sys.argv) > 1: sys.exit('Usage: train.py')\n{known}")
-    with pytest.raises(NotHere, match="^with --seed 101: Usage: train.py$"):
+    with pytest.raises(NotDone, match="^with --seed 101: Usage: train.py$"):
         trainings.change_seeds(lab_of(name, tmp_path))
 
 
@@ -260,7 +260,7 @@ def test_five_optimizers_run_at_their_own_rate_and_at_one(script, tmp_path):
         assert losses[f"{name}, its own rate"] == pytest.approx(number / 3 + 0.49, abs=1e-4)
         assert losses[f"{name}, 0.01"] == pytest.approx(0.01 * number / 3 + 0.49, abs=1e-4)
     for given in (["--lr", "0.05"], ["--lr=0.05"]):
-        with pytest.raises(NotHere, match="leave it out"):
+        with pytest.raises(NotDone, match="leave it out"):
             trainings.compare_optimizers(Lab([script(KNOWN), *given], tmp_path))
 
 
@@ -273,7 +273,7 @@ def test_what_does_not_fit_into_the_time_is_named(script, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("step", [trainings.compare_schedules, trainings.scale_ranks])
 def test_a_step_that_the_script_cannot_do_says_which_option_is_missing(script, tmp_path, step):
-    with pytest.raises(NotHere, match=r"does not take this: --(schedule|batch) "):
+    with pytest.raises(NotDone, match=r"does not take this: --(schedule|batch) "):
         step(lab_of(script(KNOWN), tmp_path))
 
 
@@ -285,7 +285,7 @@ def test_a_profile_names_a_line_that_is_not_the_whole(script, tmp_path):
     share = int(re.search(r"largest: train.py:\d+, `.*`, (\d\d) %", found.says[0])[1])
     assert 20 < share < 50
     assert (tmp_path / "profile.html").exists()
-    with pytest.raises(NotHere, match="ValueError: no data"):
+    with pytest.raises(NotDone, match="ValueError: no data"):
         from_outside.profile_lines(lab_of(script("raise ValueError('no data')"), tmp_path))
 
 
@@ -299,7 +299,7 @@ def test_a_profile_names_a_line_that_is_not_the_whole(script, tmp_path):
 )
 def test_workers_of_a_script_without_steps_are_not_tried(script, tmp_path, text, why):
     """Only a script that has come to its end is advised to train for longer."""
-    with pytest.raises(NotHere) as raised:
+    with pytest.raises(NotDone) as raised:
         from_outside.try_workers(lab_of(script(text), tmp_path))
     assert str(raised.value) == f"no gain can be measured: {why}"
 
@@ -362,8 +362,75 @@ def test_an_error_of_one_step_leaves_the_others(script, monkeypatch):
 
     steps_of(monkeypatch, first=refused, second=lambda lab: Findings(["fine"], []))
     report = run_lab([script(KNOWN)], "lab")
-    assert [step.state for step in report.steps] == [NOT_HERE, DONE]
+    assert [step.state for step in report.steps] == [NOT_DONE, DONE]
     assert report.step("first").says == ["a folder is too large. Make it smaller."]
+
+
+def test_a_fault_of_one_step_leaves_the_others(script, monkeypatch):
+    def faulty(lab):
+        return lab.scrpt
+
+    steps_of(monkeypatch, first=faulty, second=lambda lab: Findings(["fine"], []))
+    report = run_lab([script(KNOWN)], "lab")
+    assert [step.state for step in report.steps] == [NOT_DONE, DONE]
+    assert report.step("first").says == ["it ended in AttributeError: 'Lab' object has no attribute 'scrpt'"]
+
+
+def test_what_is_written_while_a_step_runs_is_kept(script, tmp_path, monkeypatch):
+    """As from the login node of a cluster, while the job runs; or another terminal with other steps."""
+    row = TrainedRow("a", 1.0, 0.5, None)
+
+    def first(lab):
+        remark(lab.script, "lab", "first", sentence="as I thought")
+        remark(lab.script, "lab", "second", prediction="twice")
+        if not calls:
+            calls.append("third")
+            run_lab(lab.script, "lab", steps=["third"])
+        return Findings(["fine"], [Table("First", [row])])
+
+    calls: list[str] = []
+    done = {name: lambda lab, name=name: Findings(["fine"], [Table(name, [row])]) for name in ("second", "third")}
+    steps_of(monkeypatch, first=first, **done)
+    run_lab([script(KNOWN)], "lab")
+    report = read_report(tmp_path / "lab" / FILE)
+    assert {step.name: step.state for step in report.steps} == dict.fromkeys(("first", "second", "third"), DONE)
+    assert report.step("first").sentence == "as I thought" and report.step("second").prediction == "twice"
+    assert sorted(table.title for table in report.tables) == ["First", "second", "third"]
+
+
+def test_what_is_done_already_is_said(script, monkeypatch):
+    steps_of(monkeypatch, first=lambda lab: Findings(["fine"], []), second=lambda lab: Findings(["fine"], []))
+    name, said = script(KNOWN), []
+    run_lab([name], "lab", say=said.append)
+    assert not any("already" in line for line in said)
+    said.clear()
+    run_lab([name], "lab", steps=["first"], say=said.append)
+    assert said == ["Done already: first. --again runs them anew."]
+
+
+def test_a_seed_without_an_accuracy_leaves_the_noise_unknown(script, tmp_path):
+    text = KNOWN.replace("for epoch", "if given.seed == 103:\n    accuracy = float('nan')\nfor epoch")
+    found = trainings.change_seeds(lab := Lab([script(text)], tmp_path))
+    assert len(lab.accuracies) == 4 and "too few of them have an accuracy" in found.says[0]
+
+
+@pytest.mark.parametrize(
+    "line, why",
+    [
+        ("load 0.5 s, train 0.0 s, total 0.6 s", "epochs of 0 s: print more digits"),
+        ("load 520 s, train 3101 s, total 3.7 s", "load and train are more than the epoch's total"),  # milliseconds
+        ("load -0.5 s, train 3.1 s, total 3.7 s", "load and train are more than the epoch's total"),
+        ("load nan s, train 3.1 s, total 3.7 s", "load and train are more than the epoch's total"),
+        ("load 0.1 s, train 0.1 s, total 0.1 s", ""),  # 0.05, 0.06 and 0.12, rounded
+    ],
+)
+def test_times_that_are_none_are_not_taken(script, line, why):
+    run = run_script([script(f"print('epoch 1: {line}, loss 1.0')")], deadline_seconds=DEADLINE)
+    assert why in run.failed and bool(run.failed) == bool(why)
+    if why.startswith("load"):
+        report = LabReport(tables=[Table("Epochs", run.epochs)])
+        [problem] = implausible(report, report.tables)
+        assert "in an epoch of 3.7 s" in problem
 
 
 def test_what_is_not_possible_is_tried_again_and_a_changed_script_runs_anew(script, monkeypatch):
@@ -372,7 +439,7 @@ def test_what_is_not_possible_is_tried_again_and_a_changed_script_runs_anew(scri
     def sometimes(lab):
         calls.append("first")
         if len(calls) == 1:
-            raise NotHere("no option")
+            raise NotDone("no option")
         return Findings(["fine"], [])
 
     steps_of(monkeypatch, first=sometimes)
@@ -426,7 +493,7 @@ def test_a_report_has_the_commit_and_one_of_before_is_read(script, tmp_path, mon
 def test_words_may_be_written_on_another_machine_than_the_figures(script, tmp_path, monkeypatch):
     """On a cluster a login node and a compute node: predictions before, sentences after."""
     name = script(KNOWN)
-    nodes = iter(["login", "compute", "login", "login"])
+    nodes = iter(["login", "compute", "compute", "login", "login"])
     monkeypatch.setattr(lab_report.machine, "cpu_name", lambda: next(nodes))
     remark([name], "lab", "parts", prediction="half of it")
     run_lab([name], "lab", steps=["parts"])
@@ -458,7 +525,7 @@ def test_a_damaged_report_is_refused_in_one_line(script, tmp_path, change):
     run_lab([name], "lab", steps=["parts"])
     path = tmp_path / "lab" / FILE
     path.write_text(change(path.read_text()))
-    with pytest.raises(LabError, match=r"report.json.*Move it away") as raised:
+    with pytest.raises(LabError, match=r"report.json.*or move it away") as raised:
         run_lab([name], "lab")
     assert "\n" not in raised.value.problem
 

@@ -12,8 +12,9 @@ from hpml_lab.your_script.tools import lab as lab_module
 from hpml_lab.your_script.tools import lab_report, lab_steps
 from hpml_lab.your_script.tools.lab import run_lab
 from hpml_lab.your_script.tools.lab_report import DONE, FILE, implausible, read_report
-from hpml_lab.your_script.tools.lab_task import Findings, LabTask, NotHere
+from hpml_lab.your_script.tools.lab_task import Findings, LabTask, NotDone
 from hpml_lab.your_script.tools.script_runs import EpochRow
+from hpml_lab.your_script.views import lab_notebook
 from hpml_lab.your_script.views.lab_notebook import QUICK_STEPS
 
 
@@ -26,7 +27,7 @@ def ran(monkeypatch):
         def step(lab):
             names.append(name)
             if name == "devices":
-                raise NotHere("torch sees no GPU here")
+                raise NotDone("torch sees no GPU here")
             return Findings([f"{name} & <more>"], [Table(f"Rows of {name}", [EpochRow(1, 0.5, 1.5, 2.0, 0.25)])])
 
         return step
@@ -159,3 +160,21 @@ def test_where_nothing_is_kept_the_folder_is_thrown_away(ran, monkeypatch):
 def test_a_step_that_there_is_none_of_is_said(lab):
     with pytest.raises(LabError, match="there is no step 'part'"):
         lab().step("part")
+
+
+def test_the_page_is_written_on_another_machine_too(lab, monkeypatch):
+    lab(size="full").step("parts")
+    monkeypatch.setattr(lab_report.machine, "cpu_name", lambda: "a login node")
+    with pytest.raises(LabError, match="the machine was"):
+        lab(size="full").step("workers")
+    lab().explain("parts", "as I thought")
+    assert "as I thought" in lab().write_page().read_text(encoding="utf-8")
+
+
+def test_a_step_has_the_seconds_that_are_given(lab, monkeypatch):
+    given = []
+    monkeypatch.setattr(lab_notebook, "run_lab", lambda *words, seconds, **options: given.append(seconds))
+    monkeypatch.setattr(lab_notebook, "StepCard", lambda *words: None)
+    for options in ({}, {"size": "full"}, {"seconds": 300.0}):
+        lab(**options).step("parts")
+    assert given == [20.0, 60.0, 300.0]

@@ -10,7 +10,7 @@ from hpml_lab.core.experiment import Table
 from hpml_lab.distributed.tools.parts_of_a_step import StepRow
 from hpml_lab.your_script.lessons import lab_training
 from hpml_lab.your_script.tools import own_net
-from hpml_lab.your_script.tools.lab_task import Lab, NotHere
+from hpml_lab.your_script.tools.lab_task import Lab, NotDone
 from hpml_lab.your_script.tools.own_net import ScaleRow, learned_scales, own_functions, scale_rows, split_step
 from hpml_lab.your_script.views.lab_page import scales_figure, split_figure
 
@@ -84,7 +84,7 @@ def test_every_batch_norm_of_the_template_has_a_row():
     ],
 )
 def test_a_script_whose_scales_cannot_be_read_says_why(lab, text, why):
-    with pytest.raises(NotHere) as raised:
+    with pytest.raises(NotDone) as raised:
         learned_scales(lab(text))
     assert str(raised.value).startswith(why)
 
@@ -129,13 +129,13 @@ def test_what_stands_beside_the_script_is_read_anew_each_time(lab, tmp_path):
 )
 def test_a_script_without_such_functions_says_which(lab, monkeypatch, text, why):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(NotHere) as raised:
+    with pytest.raises(NotDone) as raised:
         split_step(lab(text))
     assert str(raised.value).startswith(why)
 
 
 def test_a_module_has_no_file(tmp_path):
-    with pytest.raises(NotHere, match="no file of the script is named"), own_functions(Lab(["-m", "train"], tmp_path)):
+    with pytest.raises(NotDone, match="no file of the script is named"), own_functions(Lab(["-m", "train"], tmp_path)):
         pass
 
 
@@ -169,16 +169,16 @@ def test_a_net_of_texts_is_split_too(lab, monkeypatch):
 def test_one_gpu_is_no_hindrance_where_the_script_is_told_to_leave_it(lab, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     made = lab("print(1)")
-    with pytest.raises(NotHere, match="there is one GPU"):
+    with pytest.raises(NotDone, match="there is one GPU"):
         split_step(made)
     for words in (["--device", "cpu"], ["--device=cpu"]):
-        with pytest.raises(NotHere, match="does not define"):
+        with pytest.raises(NotDone, match="does not define"):
             split_step(Lab([*made.script, *words], made.folder))
 
 
 def test_a_net_that_fails_is_said_in_one_step(lab, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(NotHere, match="no such layer"):
+    with pytest.raises(NotDone, match="no such layer"):
         split_step(lab(OWN.replace("return nn.Sequential(", "raise ValueError('no such layer')\n    return (")))
 
 

@@ -13,14 +13,15 @@ from hpml_lab.your_script.tools.trainings import ScriptScaling
 STEPS = ("parts", "devices", "ranks")
 
 
-def report(*, speed_up=1.8, silent=(), missing=(), absent=("devices",)):
+def report(*, speed_up=1.8, silent=(), missing=(), absent=("devices",), failed=()):
     """A report of STEPS, whose machine has no GPU; a script that fails leaves all of them undone."""
     absent = STEPS if "parts" in absent else absent
     made = LabReport("lab_training.py", "a machine", 4)
     for name in STEPS:
         if name not in missing:
             tables = [Table("Ranks", [ScriptScaling("strong", 2, 64, 1.0, speed_up)])] if name == "ranks" else []
-            made.keep(name, "not here" if name in absent else "done", ["found"], tables, 1.0)
+            state = "not done" if name in failed else "not here" if name in absent else "done"
+            made.keep(name, state, ["found"], tables, 1.0)
             made.step(name).prediction, made.step(name).sentence = "this", " … " if name in silent else "because"
     return made
 
@@ -33,6 +34,7 @@ def report(*, speed_up=1.8, silent=(), missing=(), absent=("devices",)):
         (report(silent=["devices"]), 5, ["devices: no sentence"]),
         (report(missing=["parts"]), 3, ["parts: not run", "devices: not measured: found"]),
         (report(silent=["parts", "ranks"]), 4, ["parts: no sentence", "ranks: no sentence"]),
+        (report(failed=["ranks"]), 5, ["ranks: not measured: found"]),
         (report(speed_up=3.0), 5, ["ranks: Ranks: 2 ranks are 3 times as fast as one"]),
         (
             report(absent=["parts"]),
@@ -54,6 +56,14 @@ def test_a_report_that_is_missing_or_damaged_gives_none_and_says_so(tmp_path, co
         (tmp_path / "report.json").write_bytes(content)
     found = report_points(tmp_path, STEPS)
     assert found.points == 0 and len(found.problems) == 1 and "report.json" in found.problems[0]
+
+
+def test_a_report_that_was_changed_by_hand_names_the_way(tmp_path):
+    report().write(tmp_path)
+    text = (tmp_path / "report.json").read_text()
+    (tmp_path / "report.json").write_text(text.replace("because", "because of it", 1))
+    [problem] = report_points(tmp_path, STEPS).problems
+    assert "changed by hand" in problem and "--explain" in problem
 
 
 def test_a_step_that_there_is_none_of_is_said(tmp_path):

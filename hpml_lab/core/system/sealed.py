@@ -18,6 +18,7 @@ from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
 
 MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
 DIGEST = "sha256"  # the key of a record's
+MISMATCH = "its content does not match its digest: it was damaged, or changed by hand"
 
 
 def digest_of(content: bytes) -> str:
@@ -41,7 +42,7 @@ def read_state(path: Path) -> Any:
 
     mark, digest, content = bytes_of(path, STATE).split(b"\n", 2)
     if mark + b"\n" != MARK or digest.decode() != digest_of(content):
-        raise ValueError("its content does not match its digest")
+        raise ValueError(MISMATCH)
     check_zip(file := io.BytesIO(content), STATE)
     return torch.load(file, map_location="cpu", weights_only=True)
 
@@ -55,7 +56,7 @@ def unsealed_record(record: dict[str, Any]) -> dict[str, Any]:
     """A record without its digest; ValueError where it has none, or another one than its content."""
     content = {key: value for key, value in record.items() if key != DIGEST}
     if record.get(DIGEST) != _record_digest(content):
-        raise ValueError("its content does not match its digest")
+        raise ValueError(MISMATCH)
     return content
 
 

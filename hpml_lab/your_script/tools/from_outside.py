@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import run_python, why_ended
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
@@ -16,7 +17,7 @@ from hpml_lab.referee.copies import OURS, require_turns
 from hpml_lab.referee.sameness import ALLOWED, REORDERED
 from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 from hpml_lab.referee.tuneup import tuneup
-from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotHere, not_run
+from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotDone, NotHere, not_run
 
 WORKERS = (0, 1, 2, 4, 8)
 AT_ONCE = 3  # numbers of workers that take turns with the script at the same time
@@ -49,7 +50,7 @@ def _faster_and_another(rows: Sequence[GainRow], same: set[str]) -> list[str]:
 
 def try_workers(lab: Lab) -> Findings:
     """Numbers of workers until no further one gains."""
-    require_turns()
+    _turns_here()
     base, late, end = Candidate("as it is", lab.script, isolate=True), LATE * lab.seconds, time.monotonic() + lab.seconds
     several = [
         Candidate(
@@ -70,7 +71,7 @@ def try_workers(lab: Lab) -> Findings:
                 now, several = several[:AT_ONCE], several[AT_ONCE:]
                 found |= compared(base, now, yardstick, deadline_seconds=late)
         except EndsEarly as error:
-            raise NotHere(f"no gain can be measured: {error}") from None
+            raise NotDone(f"no gain can be measured: {error}") from None
     rows = [_gain(name, each) for name, each in found.items()]
     # Workers draw in another order, which is no other training.
     same = ALLOWED["rounding"] | {REORDERED}
@@ -87,7 +88,15 @@ def try_workers(lab: Lab) -> Findings:
     return Findings(says, [Table("Workers of the loader", rows)])
 
 
+def _turns_here() -> None:
+    try:
+        require_turns()
+    except LabError as error:
+        raise NotHere(str(error)) from error
+
+
 def _tuned(lab: Lab, title: str, only: Sequence[str], allow: str) -> Findings:
+    _turns_here()
     found = tuneup(lab.script, only=only, allow=allow, minutes=lab.seconds / 60, isolate=True)
     if found.interrupted:
         raise KeyboardInterrupt
@@ -123,10 +132,10 @@ def profile_lines(lab: Lab) -> Findings:
     command = ["-m", "hpml_lab", "profile", "--out", str(page), "--", *lab.script]
     run = run_python(command, deadline_seconds=LATE * lab.seconds)
     if run.exitcode is None:
-        raise NotHere(f"it was not done after {LATE * lab.seconds:.0f} s; a shorter training, or --seconds, helps")
+        raise NotDone(f"it was not done after {LATE * lab.seconds:.0f} s; a shorter training, or --seconds, helps")
     if run.exitcode != 0 or not samples.exists():
         said = [line for line in run.stderr.splitlines() if not line.startswith("hpml-lab: the profile is")]
-        raise NotHere(f"no profile: {why_ended(run.exitcode, chr(10).join(said)) or f'exit code {run.exitcode}'}")
+        raise NotDone(f"no profile: {why_ended(run.exitcode, chr(10).join(said)) or f'exit code {run.exitcode}'}")
     lines = read_lines(samples)
     # Most of the lines with a larger share call the whole training.
     small = [row for row in lines if row.total_percent < 50]

@@ -9,9 +9,9 @@ from hpml_lab.core.experiment.render import table_text
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
-from hpml_lab.your_script.tools.lab_report import DONE, NOT_HERE, LabReport, LabStep, report_in
+from hpml_lab.your_script.tools.lab_report import DONE, NOT_DONE, NOT_HERE, LabReport, LabStep, report_in
 from hpml_lab.your_script.tools.lab_steps import TASKS, task_called
-from hpml_lab.your_script.tools.lab_task import Lab, NotHere
+from hpml_lab.your_script.tools.lab_task import Findings, Lab, NotDone, NotHere
 
 
 def run_lab(
@@ -37,22 +37,26 @@ def run_lab(
     report, digest = report_in(folder, script), digest_of(script)
     lab = Lab(script, folder.absolute(), seconds)
     for seeds in [step for step in report.steps if step.name == "seeds" and is_done(step, digest)]:
-        rows = [row for table in report.tables_of(seeds) for row in table.rows]
-        lab.accuracies.extend(row.accuracy for row in rows if row.accuracy is not None)
-    for task in TASKS.values():
+        lab.note_seeds(row.accuracy for table in report.tables_of(seeds) for row in table.rows)
+    chosen = [task for task in TASKS.values() if task.name in (steps or TASKS)]
+    done = [task.name for task in chosen if is_done(report.step(task.name), digest) and not again]
+    if done:
+        say(f"Done already: {', '.join(done)}. --again runs them anew.")
+    for task in [task for task in chosen if task.name not in done]:
         step = report.step(task.name)
-        if task.name not in (steps or TASKS) or is_done(step, digest) and not again:
-            continue
         say(f"{task.name}: {task.question}" + (f" You expect: {step.prediction}" if step.prediction else ""))
         start = time.monotonic()
         try:
-            found = task.run(lab)
-            report.keep(task.name, DONE, found.says, found.tables, time.monotonic() - start, digest)
-        except (NotHere, LabError) as reason:
-            report.keep(task.name, NOT_HERE, [str(reason)], [], time.monotonic() - start, digest)
+            state, found = DONE, task.run(lab)
+        except (NotDone, LabError) as reason:
+            state, found = NOT_HERE if isinstance(reason, NotHere) else NOT_DONE, Findings([str(reason)], [])
+        except Exception as error:  # a fault of a step costs no other one
+            state, found = NOT_DONE, Findings([f"it ended in {type(error).__name__}: {error}"], [])
+        report = report_in(folder, script)  # once more: words may have been written meanwhile, and steps that another run did
+        report.keep(task.name, state, found.says, found.tables, time.monotonic() - start, digest)
         report.commit = machine.commit() or ""
         report.write(folder)
-        for line in step_text(report, step).splitlines():
+        for line in step_text(report, report.step(task.name)).splitlines():
             say(line)
     return report
 

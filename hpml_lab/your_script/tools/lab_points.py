@@ -3,19 +3,18 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.your_script.tools.lab_report import DONE, FILE, LabReport, LabStep, implausible, read_report, said
+from hpml_lab.your_script.tools.lab_report import DONE, FILE, NOT_HERE, LabReport, LabStep, implausible, read_report, said
 from hpml_lab.your_script.tools.lab_steps import task_called
 
 CACHED = 64e6  # bytes: so many may come from a cache, which is faster than main memory
 TOLERANCE = 2.0  # of a limit that was measured by a copy: it moves a line more than it counts, and a sum moves none
 MOST = {"gb_per_s": 2e4, "gflop_per_s": 5e6}  # above those of any one machine
-# Steps that depend on the machine: what it cannot do is no fault of the script.
-OF_THE_MACHINE = {"workers", "devices", "precision", "ranks", "split", "tuneup"}
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,12 @@ class LabPoints:
 
 
 def shortcomings(report: LabReport, steps: Collection[str]) -> list[str]:
-    """What a report lacks of these steps: runs, sentences; and which of its figures cannot be."""
-    found = {step.name: step for step in report.steps if step.name in steps}
-    missing = [name for name in steps if name not in found or not found[name].state]
-    absent = [name for name, step in found.items() if step.state not in ("", DONE)]
-    silent = [name for name, step in found.items() if step.state == DONE and not said(step.sentence)]
-    kinds = {"not run": missing, "not possible there": absent, "no sentence": silent}
-    return [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names] + implausible(report, report.tables)
+    """What costs a report points, with the names of the steps: no run, no words, figures that cannot be."""
+    found: dict[str, list[str]] = {}
+    for name in steps:
+        for problem in chain(*_problems(report, report.step(name))):
+            found.setdefault(problem, []).append(name)
+    return [f"{', '.join(names)}: {problem}" for problem, names in found.items()]
 
 
 def report_points(folder: Path | str, steps: Sequence[str]) -> LabPoints:
@@ -52,20 +50,21 @@ def report_points(folder: Path | str, steps: Sequence[str]) -> LabPoints:
     try:
         report = read_report(Path(folder) / FILE)
     except LabError as error:
-        return LabPoints(0, 2 * len(steps), [error.problem])
-    given = [_step_points(report, report.step(name)) for name in steps]
-    return LabPoints(sum(points for points, _ in given), 2 * len(steps), [problem for _, problem in given if problem])
+        return LabPoints(0, 2 * len(steps), [str(error)])
+    found = {name: _problems(report, report.step(name)) for name in steps}
+    points = sum(2 - bool(wrong) - bool(silent) for name, (wrong, silent) in found.items() if report.step(name).state)
+    problems = [f"{name}: {'; '.join(chain(*both))}" for name, both in found.items() if any(both)]
+    return LabPoints(points, 2 * len(steps), problems)
 
 
-def _step_points(report: LabReport, step: LabStep) -> tuple[int, str]:
+def _problems(report: LabReport, step: LabStep) -> tuple[list[str], list[str]]:
+    """What is wrong with a step's measurement, and with the words about it."""
     if not step.state:
-        return 0, f"{step.name}: not run"
+        return ["not run"], []
     wrong = implausible(report, report.tables_of(step))
-    if step.state != DONE and not (step.name in OF_THE_MACHINE and report.step("parts").state == DONE):
+    if step.state != DONE and not (step.state == NOT_HERE and report.step("parts").state == DONE):
         wrong = [f"not measured: {' '.join(step.says)}"]
-    missing = [f"no {name}" for name in ("prediction", "sentence") if not said(getattr(step, name))]
-    problems = [*wrong, *missing]
-    return 2 - bool(wrong) - bool(missing), f"{step.name}: {'; '.join(problems)}" if problems else ""
+    return wrong, [f"no {name}" for name in ("prediction", "sentence") if not said(getattr(step, name))]
 
 
 def kernel_points(measured: Any, *, gb_per_s: Any, gflop_per_s: Any, intensity: float, at_least: int) -> LabPoints:

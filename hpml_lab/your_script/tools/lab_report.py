@@ -16,16 +16,17 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import reader
+from hpml_lab.your_script.tools.script_runs import EpochRow, more_than_whole
 
 FILE = "report.json"
-DONE, NOT_HERE = "done", "not here"  # states of a step; "" until it is tried
+DONE, NOT_DONE, NOT_HERE = "done", "not done", "not here"  # states of a step; "" until it is tried
 
 
 @dataclass
 class LabStep:
     """One step of a lab.
 
-    state       DONE, or NOT_HERE: the script or this machine cannot do it, and `says` why
+    state       DONE; NOT_DONE, or NOT_HERE where this machine cannot do it whatever the script: `says` has the reason
     says        what was found, in sentences; one with several lines is code
     tables      the titles of its tables in the report
     prediction  what the reader expected before it ran
@@ -101,17 +102,18 @@ def scalars(report: LabReport) -> list[tuple[str, float, int]]:
 
 
 ANOTHER = "Move it away, or name another folder (--out; in a notebook LabNotebook's folder)."
+BY_HAND = "Take back what was changed by hand (--explain changes a sentence), or move it away."
 HINTS = typing.get_type_hints(LabReport)
 
 
-@reader("a lab's report of this version", ANOTHER)
+@reader("a lab's report of this version", BY_HAND)
 def read_report(path: Path | str) -> LabReport:
     """The report in a file. Raises LabError for one that is damaged, of another version, or none."""
     importlib.import_module("hpml_lab.your_script.tools.lab_steps")  # it registers the rows of all steps
     try:
         record = read_record(Path(path))
     except LabError as error:
-        raise LabError(error.problem, ANOTHER) from error
+        raise LabError(error.problem, BY_HAND) from error
     return LabReport(**result_fields({"commit": "", **record}, HINTS, __name__))
 
 
@@ -164,12 +166,14 @@ def implausible(report: LabReport, tables: Iterable[Table]) -> list[str]:
 
 def _wrong(row: Any, report: LabReport) -> Iterable[str]:
     values = asdict(row)
-    if (ranks := values.get("ranks")) and (speed_up := values.get("speed_up")) and speed_up > 1.25 * ranks:
+    if (ranks := values.get("ranks")) and (speed_up := values.get("speed_up")) and speed_up / 1.25 > ranks:
         yield f"{ranks} ranks are {speed_up:.3g} times as fast as one"
     if values.get("run") == "cuda" and not report.gpu:
         yield "figures of a GPU, and the report names none"
     if (peak := values.get("peak")) and values["rate"] > 2 * peak:  # that of a large product, which is no exact limit
         yield f"{values['rate']:.3g} GFLOP/s, and the peak is {peak:.3g}"
+    if isinstance(row, EpochRow) and more_than_whole(row):
+        yield f"load {row.load:g} s and train {row.train:g} s in an epoch of {row.total:g} s"
     for name, value in values.items():
         if name in ("total", "train", "seconds") and isinstance(value, float) and not value > 0:
             yield f"{name} of {value:g} s"

@@ -1,6 +1,7 @@
 """What a step of a lab is given, and what it gives back."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,10 @@ class Lab:
     accuracies: list[float] = field(default_factory=list)
     runs: dict[tuple[str, ...], ScriptRun] = field(default_factory=dict)
 
+    def note_seeds(self, accuracies: Iterable[float | None]) -> None:
+        """Keep what the script reaches with each seed, as far as that is a number."""
+        self.accuracies[:] = [found for found in accuracies if found is not None and math.isfinite(found)]
+
     @property
     def words(self) -> list[str]:
         """The script's words, of which `--lr=0.1` is two."""
@@ -41,8 +46,12 @@ class Findings:
     tables: list[Table]
 
 
-class NotHere(Exception):
-    """The script or this machine cannot do a step; its text says why."""
+class NotDone(Exception):
+    """A step cannot be done; its text says why."""
+
+
+class NotHere(NotDone):
+    """A step that this machine cannot do, whatever the script is."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
 from hpml_lab.distributed import time_step_parts
-from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotHere
+from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotDone, NotHere
 from hpml_lab.your_script.tools.script_runs import run_script
 
 SMALL = 0.1  # a scale below it: the channel hardly passes anything on
@@ -48,12 +48,12 @@ def learned_scales(lab: Lab) -> Findings:
         run = run_script([*lab.script, "--save", str(path)], deadline_seconds=LATE * lab.seconds)
         if run.failed:  # argparse takes --save for --save-model, and then finds no use for the file
             why = re.sub(rf"(--save )?{re.escape(str(path))}", "--save FILE", run.failed)
-            raise NotHere(why if "--save" in why else f"with --save FILE: {why}")
+            raise NotDone(why if "--save" in why else f"with --save FILE: {why}")
         if not path.exists():
-            raise NotHere("it takes --save and writes no file")
+            raise NotDone("it takes --save and writes no file")
         rows = scale_rows(read_weights(path))
     if not rows:
-        raise NotHere("there are no scales of batch norm in the file that --save wrote, a state_dict")
+        raise NotDone("there are no scales of batch norm in the file that --save wrote, a state_dict")
     least, most = (choose(rows, key=lambda row: row.median) for choose in (min, max))
     says = [f"The median scale is {least.median:.2f} in {least.layer} and {most.median:.2f} in {most.layer}; all began at 1."]
     small = sum(row.small * row.channels for row in rows) / sum(row.channels for row in rows)
@@ -102,7 +102,7 @@ def split_step(lab: Lab) -> Findings:
                 deadline_seconds=LATE * lab.seconds,
             )
         except LabError as error:
-            raise NotHere(str(error)) from error
+            raise NotDone(str(error)) from error
     several = [row for row in rows if row.ranks > 1]
     says = [
         f"{row.ranks} ranks, {row.batch} on each: {100 * row.waiting / row.step:.0f} % of a step is an all-reduce that nothing "
@@ -122,21 +122,21 @@ def each_position(scores: Tensor, labels: Tensor) -> Tensor:
 def own_functions(lab: Lab) -> Iterator[tuple[Callable[[], Any], Callable[[int], Any]]]:
     """The script's `make_net` and `make_batch`; in the block other modules of its folder are found, on ranks, too.
 
-    Raises NotHere for a script without them, and for one that would train when it is imported.
+    Raises NotDone for a script without them, and for one that would train when it is imported.
     """
     at = next((at for at, word in enumerate(lab.script) if word.endswith(".py") and Path(word).is_file()), None)
     if at is None:
-        raise NotHere("no file of the script is named")
+        raise NotDone("no file of the script is named")
     path = Path(lab.script[at]).absolute()
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError, OSError) as error:
-        raise NotHere(f"it cannot be read: {error}") from error
+        raise NotDone(f"it cannot be read: {error}") from error
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if missing := [f"`{name}`: {form}" for name, form in FUNCTIONS.items() if name not in defined]:
-        raise NotHere(f"the script does not define {' and '.join(missing)}")
+        raise NotDone(f"the script does not define {' and '.join(missing)}")
     if not any(isinstance(node, ast.If) and "__name__" in ast.dump(node.test) for node in tree.body):
-        raise NotHere('it would train when it is imported: put its last lines under `if __name__ == "__main__":`')
+        raise NotDone('it would train when it is imported: put its last lines under `if __name__ == "__main__":`')
     paths, arguments, modules = list(sys.path), list(sys.argv), set(sys.modules)
     with contextlib.chdir(Path.cwd()):  # it may change that, too
         try:
@@ -159,7 +159,7 @@ def _imported(path: Path) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise NotHere(f"it cannot be imported: {type(error).__name__}: {error}") from error
+        raise NotDone(f"it cannot be imported: {type(error).__name__}: {error}") from error
     finally:
         del sys.modules[spec.name]
     return module

@@ -18,6 +18,7 @@ EPOCH = re.compile(
 )
 FORM = "epoch 1: load 0.5 s, train 3.1 s, total 3.7 s, loss 1.82, accuracy 0.35"  # an example of that line
 UNKNOWN_OPTION = re.compile(r"unrecognized arguments: (.*)|[Nn]o such option:? (.*)|(invalid choice: .*)")
+ROUNDED = 0.15  # s: half a digit of each, where one is printed behind the point
 GRACE_SECONDS = 10.0  # for a launcher to end its ranks, which are in process groups of their own
 
 
@@ -108,4 +109,11 @@ def _why(code: int, stderr: str, epochs: Sequence[EpochRow]) -> str:
         return why_ended(code, stderr) or f"exit code {code}"
     if not epochs:
         return f"it prints no line of the form `{FORM}`"
-    return "" if all(row.total > 0 for row in epochs) else "it prints epochs of 0 s: print more digits"
+    if not all(row.train > 0 and row.total > 0 for row in epochs):
+        return "it prints epochs of 0 s: print more digits"
+    return "its load and train are more than the epoch's total" if any(map(more_than_whole, epochs)) else ""
+
+
+def more_than_whole(row: EpochRow) -> bool:
+    """Whether an epoch's parts are none of its total, beyond what three numbers lose by rounding; nan is none, either."""
+    return not (row.load >= 0 and row.load + row.train <= 1.05 * row.total + ROUNDED)

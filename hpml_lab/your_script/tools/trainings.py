@@ -16,7 +16,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.timing.clock import PLACEBO, SAMPLES
 from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.referee.script_turns import FEWEST
-from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotHere, not_run
+from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotDone, NotHere, not_run
 from hpml_lab.your_script.tools.script_runs import ScriptRun, run_script
 
 OPTIMIZERS = ("sgd", "nesterov", "adagrad", "adadelta", "adam")
@@ -54,7 +54,7 @@ class ScriptScaling(Row):
 
 
 def _trained(lab: Lab, variants: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ScriptRun]]:
-    """Each variant's run, as long as the step has time. Raises NotHere if the first one fails: so will the others."""
+    """Each variant's run, as long as the step has time. Raises NotDone if the first one fails: so will the others."""
     end = time.monotonic() + lab.seconds
     for number, (name, options) in enumerate(variants.items()):
         if (found := lab.runs.get(tuple(options))) is None:
@@ -65,7 +65,7 @@ def _trained(lab: Lab, variants: Mapping[str, Sequence[str]]) -> Iterator[tuple[
                 found = replace(found, failed=f"with {tried}: {found.failed}")
             lab.runs[tuple(options)] = found
         if found.failed and not number:
-            raise NotHere(found.failed)
+            raise NotDone(found.failed)
         yield name, found
 
 
@@ -85,12 +85,13 @@ def change_seeds(lab: Lab) -> Findings:
     runs = dict(_trained(lab, variants))
     failed = [run.failed for run in runs.values() if run.failed]
     if failed:
-        raise NotHere(failed[0])
+        raise NotDone(failed[0])
     rows = [TrainedRow(name, run.epoch_seconds, run.last.loss, run.last.accuracy) for name, run in runs.items()]
-    lab.accuracies[:] = [row.accuracy for row in rows if row.accuracy is not None]
+    lab.note_seeds(row.accuracy for row in rows)
     says = not_run(lab, [name for name in variants if name not in runs])
     if (limit := noise_of(lab)) is None:
-        why = "too few of them have run" if len(rows) <= len(SEEDS) else "each has the same accuracy. Does it use the option?"
+        few = len(lab.accuracies) <= len(SEEDS)
+        why = "too few of them have an accuracy" if few else "each has the same accuracy. Does it use the option?"
         says.insert(0, f"The seeds tell no noise: {why if lab.accuracies else 'the script prints no accuracy'}.")
     else:
         found = f"{min(lab.accuracies):.3f} to {max(lab.accuracies):.3f}"
@@ -114,7 +115,7 @@ def _compare_trainings(lab: Lab, title: str, variants: Mapping[str, Sequence[str
     done = {name: run for name, run in runs.items() if not run.failed}
     failed = {name: run.failed for name, run in runs.items() if run.failed}
     if failed and len(done) == 1:
-        raise NotHere(next(iter(failed.values())))
+        raise NotDone(next(iter(failed.values())))
     mean, limit = fmean(lab.accuracies) if lab.accuracies else None, noise_of(lab)
     rows = [
         TrainedRow(name, run.epoch_seconds, run.last.loss, run.last.accuracy, _difference(run.last.accuracy, mean))
@@ -141,7 +142,7 @@ def _difference(accuracy: float | None, mean: float | None) -> float | None:
 def compare_optimizers(lab: Lab) -> Findings:
     """Five optimizers, all at one rate, and each at a rate of its own."""
     if "--lr" in lab.words:
-        raise NotHere("the command gives --lr, which holds for every optimizer: leave it out")
+        raise NotDone("the command gives --lr, which holds for every optimizer: leave it out")
     variants = {f"{name}, its own rate": ("--optimizer", name) for name in OPTIMIZERS}
     variants |= {f"{name}, {ONE_RATE:g}": ("--optimizer", name, "--lr", f"{ONE_RATE:g}") for name in OPTIMIZERS}
     return _compare_trainings(lab, "Five optimizers, each at its own learning rate and all at one", variants)
@@ -166,9 +167,9 @@ def compare_devices(lab: Lab) -> Findings:
         raise NotHere("torch sees no GPU here. Notebook 01, `cpu-vs-gpu`, shows the recorded run of one")
     runs = dict(_trained(lab, {name: ("--device", name) for name in ("cuda", "cpu")}))
     if failed := next((run.failed for run in runs.values() if run.failed), ""):
-        raise NotHere(failed)
+        raise NotDone(failed)
     if len(runs) < 2:
-        raise NotHere(f"the GPU alone took {lab.seconds:.0f} s: give --seconds, or a shorter training")
+        raise NotDone(f"the GPU alone took {lab.seconds:.0f} s: give --seconds, or a shorter training")
     rows = [TrainedRow(name, run.epoch_seconds, run.last.loss, run.last.accuracy) for name, run in runs.items()]
     return Findings(
         [f"An epoch on the CPU takes {rows[1].seconds / rows[0].seconds:.3g} times as long."], [Table("GPU and CPU", rows)]
@@ -186,7 +187,7 @@ def scale_ranks(lab: Lab) -> Findings:
     seconds, failed = _epochs_in_rounds(lab, {name: (ranks, batch) for name, (_, ranks, batch) in variants.items()})
     base, *others = variants
     if failed and not any(seconds[name] for name in others):
-        raise NotHere("; ".join(f"{name}: {why}" for name, why in failed.items()))
+        raise NotDone("; ".join(f"{name}: {why}" for name, why in failed.items()))
     rows, says = [ScriptScaling(*variants[base], min(seconds[base]), 1.0)], []
     for name in [name for name in others if seconds[name]]:
         row = ScriptScaling(*variants[name], min(seconds[name]), min(seconds[base]) / min(seconds[name]))
@@ -210,7 +211,7 @@ def scale_ranks(lab: Lab) -> Findings:
 def _epochs_in_rounds(lab: Lab, variants: Mapping[str, tuple[int, int]]) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Seconds of epochs, and why others failed, by variant: (ranks, batch). In rounds, as long as the step has time.
 
-    The first variant ends each round, too, as PLACEBO. Raises NotHere if it fails at once, or if ranks do not share their work.
+    The first variant ends each round, too, as PLACEBO. Raises NotDone if it fails at once, or if ranks do not share their work.
     """
     end = time.monotonic() + lab.seconds
     base = next(iter(variants))
@@ -226,12 +227,12 @@ def _epochs_in_rounds(lab: Lab, variants: Mapping[str, tuple[int, int]]) -> tupl
             command = [*launcher, *lab.script, "--batch", str(batch)]
             run = run_script(command, deadline_seconds=LATE * lab.seconds, environment=threads)
             if run.failed and not seconds[base]:
-                raise NotHere(run.failed)
+                raise NotDone(run.failed)
             if run.failed:
                 failed[name] = run.failed
                 del left[name]
             elif ranks > 1 and len({row.epoch for row in run.epochs}) < len(run.epochs):
-                raise NotHere("each rank prints every epoch, as if it were alone: the script shares no work with other ranks")
+                raise NotDone("each rank prints every epoch, as if it were alone: the script shares no work with other ranks")
             else:
                 seconds[name] += run.warm_seconds
     return seconds, failed

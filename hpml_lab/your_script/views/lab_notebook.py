@@ -31,11 +31,15 @@ class LabNotebook:
     script   the words after `python`, or one file; by default the template, which is copied into the folder
     folder   for the report and its page; by default one for each script and size in `lab` among the results
     size     quick: only the steps that run the script at most once; full: all. By default the size of all notebooks
+    seconds  after which a step begins nothing new; by default SHORT or LONG, by the size
     """
 
-    def __init__(self, script: Sequence[str] | str = (), folder: Path | str = "", *, size: str = "") -> None:
+    def __init__(
+        self, script: Sequence[str] | str = (), folder: Path | str = "", *, size: str = "", seconds: float | None = None
+    ) -> None:
         script = [script] if isinstance(script, str) else list(script)
         self.size = size or default_size()
+        self.seconds = seconds or (SHORT if self.size == "quick" else LONG)
         if not folder and (results := results_folder()) is None:  # nothing is kept, as in tests
             self._thrown_away = tempfile.TemporaryDirectory(prefix="hpml-lab-", ignore_cleanup_errors=True)
             results = Path(self._thrown_away.name)
@@ -62,8 +66,7 @@ class LabNotebook:
         if expected is not ... and not is_done(report.step(name), digest_of(self.script)):
             report = remark(self.script, self.folder, name, prediction=str(expected))
         if run or self.size == "full" or name in QUICK_STEPS:
-            seconds = SHORT if self.size == "quick" else LONG
-            report = run_lab(self.script, self.folder, steps=[name], again=again, seconds=seconds)
+            report = run_lab(self.script, self.folder, steps=[name], again=again, seconds=self.seconds)
         return StepCard(report, name, recorded_report())
 
     def explain(self, name: str, sentence: Any = ...) -> None:
@@ -74,7 +77,7 @@ class LabNotebook:
 
     def report(self) -> LabReport:
         """The report as it is by now."""
-        return report_in(self.folder, self.script)
+        return report_in(self.folder, self.script, measured_here=False)
 
     def write_page(self) -> Path:
         """Write the report as one page, which `hpml-lab lab` would write."""
