@@ -2,6 +2,8 @@
 
 import ast
 import difflib
+import io
+import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,10 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.referee.copies import Setting
 
 Look = Mapping[str, Any]  # what `in_the_script.Look` has found
+FSTRING_END = getattr(tokenize, "FSTRING_END", tokenize.STRING)  # from Python 3.12 on
 FUSED = {"Adam", "AdamW", "SGD", "Adagrad"}  # on a CPU as well
 POSITIONS = {"set_to_none": 0, "num_workers": 5}  # as those that a call may give without their names
-FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor", "Muon"}
+FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def _of_optimizers(name: str, title: str, options: dict[str, Any], classes: set[
     """A change of a keyword argument of optimizers of these classes."""
 
     def edits(look: Look) -> list[CallEdit]:
-        return [_at(row, {name: "True"}) for row in look["optimizers"] if row["file"]]
+        rows = [row for row in look["optimizers"] if row["file"] and row["class"] in classes]
+        return [_at(row, {key: repr(value) for key, value in options.items() if value or row[key]}) for row in rows]
 
     why_not = _needs(
         lambda look: any(row["class"] in classes for row in look["optimizers"]), "no optimizer of torch.optim has the option"
@@ -231,7 +235,8 @@ def as_diff(edits: Sequence[CallEdit], root: Path) -> str:
     for file in dict.fromkeys(edit.file for edit in edits):
         path = Path(file)
         try:
-            source = path.read_text(encoding="utf-8")
+            with path.open(encoding="utf-8", newline="") as opened:  # as its lines end
+                source = opened.read()
             changed = edited(source, [edit for edit in edits if edit.file == file])
         except (OSError, ValueError, SyntaxError):
             continue
@@ -242,31 +247,40 @@ def as_diff(edits: Sequence[CallEdit], root: Path) -> str:
 
 
 def edited(source: str, edits: Sequence[CallEdit]) -> str:
-    """The source with the keyword arguments of each call replaced, or put before its closing parenthesis."""
+    """The source with the keyword arguments of each call replaced, or put behind its last argument."""
     calls = {(node.end_lineno, node.end_col_offset): node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
     rows = source.encode().splitlines(keepends=True)
     starts = [sum(map(len, rows[:number])) for number in range(len(rows) + 1)]
     pieces: dict[tuple[int, int], str] = {}
+    ends = [
+        (starts[token.end[0] - 1] + len(rows[token.end[0] - 1].decode()[: token.end[1]].encode()), token.string)
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP, FSTRING_END)
+    ]
 
     def place(node: ast.expr) -> tuple[int, int]:
         return starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
+    several: dict[tuple[int, int], dict[str, str]] = {}
     for edit in edits:
-        call = calls.get((edit.line, edit.column))
+        several.setdefault((edit.line, edit.column), {}).update(edit.keywords)
+    for (line, column), keywords in several.items():
+        call = calls.get((line, column))
         if call is None:
             continue
         given = {keyword.arg: keyword.value for keyword in call.keywords}
-        given |= {name: call.args[at] for name, at in POSITIONS.items() if at < len(call.args) and name in edit.keywords}
-        added = {name: value for name, value in edit.keywords.items() if name not in given}
-        pieces |= {place(given[name]): value for name, value in edit.keywords.items() if name in given}
+        given |= {name: call.args[at] for name, at in POSITIONS.items() if at < len(call.args) and name in keywords}
+        added = {name: value for name, value in keywords.items() if name not in given}
+        pieces |= {place(given[name]): value for name, value in keywords.items() if name in given}
         if None in given:  # **options may have it already, and nothing may be given twice
             words = ", ".join(f'"{name}": {value}' for name, value in added.items())
             first, last = place(given[None])
             pieces[first, last] = f"{{**{source.encode()[first:last].decode()}, {words}}}"
         elif added:
-            before = source.encode()[: starts[edit.line - 1] + edit.column - 1].rstrip()
-            comma = ", " if (call.args or call.keywords) and not before.endswith(b",") else " " if before.endswith(b",") else ""
-            pieces[len(before), len(before)] = comma + ", ".join(f"{name}={value}" for name, value in added.items())
+            closing = starts[line - 1] + column - 1
+            end, last = max((at, text) for at, text in ends if at <= closing)  # a comment may stand behind it
+            comma = ", " if (call.args or call.keywords) and last != "," else " " if last == "," else ""
+            pieces[end, end] = comma + ", ".join(f"{name}={value}" for name, value in added.items())
     text = source.encode()
     for (start, end), new in sorted(pieces.items(), reverse=True):
         text = text[:start] + new.encode() + text[end:]

@@ -201,7 +201,11 @@ def files_of(folder: Path, name: str) -> Path:
 
 def _copied(source: Path, root: Path) -> Path:
     """A copy of a folder at its own path below `root`, with links to what lies beside it: `../data` is found from there."""
-    ignored = shutil.ignore_patterns(*NOT_COPIED)
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        environments = {name for name in names if os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))}
+        return shutil.ignore_patterns(*NOT_COPIED)(folder, names) | environments
+
     size = 0
     for folder, folders, files in os.walk(source):
         left_out = ignored(folder, folders + files)

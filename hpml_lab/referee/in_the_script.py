@@ -20,6 +20,7 @@ import time
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, IterableDataset
@@ -76,7 +77,7 @@ class Turns:
         @functools.wraps(backward)
         def watched(tensors, *arguments, **options):
             several = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
-            if os.getpid() == self._process:
+            if os.getpid() == self._process and not _in_backward():
                 self._losses.append(sum(tensor.detach().double().sum() for tensor in several))
             return backward(tensors, *arguments, **options)
 
@@ -91,7 +92,8 @@ class Turns:
 
         def called(module, *arguments, **options):
             depth = getattr(turns._depth, "now", 0)
-            if not depth and id(module) not in turns._roots and module.training and torch.is_grad_enabled():
+            new = not (depth or turns.steps or id(module) in turns._roots or _in_backward())
+            if new and module.training and torch.is_grad_enabled():
                 if next(module.parameters(), None) is not None:
                     turns._start = turns._start if turns._roots else _clocks()  # of the first step, with what is compiled in it
                     turns._roots[id(module)] = module
@@ -103,6 +105,9 @@ class Turns:
             finally:
                 turns._depth.now = depth
 
+        # For torch.compile it is the function in whose place it stands, else it is traced.
+        called.__name__ = nn.Module._wrapped_call_impl.__name__
+        called.__code__ = called.__code__.replace(co_filename=nn.Module._call_impl.__code__.co_filename)
         return called
 
     def _after_step(self, optimizer: Optimizer, _arguments, _options) -> None:
@@ -110,11 +115,8 @@ class Turns:
             return
         if all(optimizer is not known for known in self._optimizers):
             self._optimizers.append(optimizer)
-            if (
-                torch.distributed.is_available()
-                and torch.distributed.is_initialized()
-                and torch.distributed.get_world_size() > 1
-            ):
+            several = torch.distributed.is_available() and torch.distributed.is_initialized()
+            if several and torch.distributed.get_world_size() > 1:
                 self.say(ended="it trains on several processes", after=0)
                 os._exit(0)
         if optimizer is not self._optimizers[0]:
@@ -168,6 +170,11 @@ class Turns:
             os.write(self._report, (json.dumps(found) + "\n").encode())
 
 
+def _in_backward() -> bool:
+    """Whether this thread is in a backward pass, as modules are that a checkpoint calls once more."""
+    return torch._C._current_graph_task_id() != -1
+
+
 def _clocks() -> tuple[float, float, float]:
     """Seconds on the wall, of this thread on a core, and in the queue for one; a GPU has done what it was asked for."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -200,6 +207,8 @@ def loader(turns: Turns, **new) -> None:
     def choose(given):
         if isinstance(given.get("dataset"), IterableDataset):
             return {}  # each worker would give all samples
+        if "num_workers" in new and given.get("num_workers"):
+            return {}  # the change is of loaders without workers
         workers = new.get("num_workers", given.get("num_workers", 0))
         return {k: v for k, v in new.items() if workers or k not in ("persistent_workers", "prefetch_factor")}
 
@@ -305,8 +314,8 @@ def nudged(turns: Turns, seed: int) -> None:
     def nudge(parameters) -> None:
         with torch.no_grad():
             for parameter in parameters:
-                if parameter.is_floating_point():
-                    up = torch.rand(parameter.shape, generator=generator).to(parameter.device) < 0.5
+                if not is_lazy(parameter) and parameter.is_floating_point():
+                    up = torch.rand(parameter.shape, generator=generator, device="cpu").to(parameter.device) < 0.5
                     towards = torch.where(up, float("inf"), float("-inf")).to(parameter.dtype)
                     parameter.copy_(torch.nextafter(parameter, towards))
 

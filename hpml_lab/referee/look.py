@@ -4,7 +4,6 @@ import functools
 import os
 import statistics
 import sys
-import sysconfig
 import threading
 import weakref
 
@@ -13,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-LIBRARIES = tuple({os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")})
+LIBRARIES = ("-packages/", "/lib/python", "/lib64/python")  # also those of a user, of another prefix, of PYTHONPATH
 OURS = os.path.dirname(__file__)
 SYNCHRONIZES = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
 OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")  # the script's calls all the same, when it prints one
@@ -203,7 +202,7 @@ def _own_frame(through):
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(("<", OURS)):
-            if not os.path.realpath(name).startswith(LIBRARIES):
+            if not any(part in os.path.realpath(name) for part in LIBRARIES):
                 return frame
             if not through(frame.f_code):
                 break

@@ -22,6 +22,7 @@ FLOOR = 2.0**-21  # relative: four units in the last place of float32, for losse
 FIRST_OF_PRECISION = 2.0**-5  # of the first loss: bfloat16 has 8 bits, and a network adds their errors up
 EARLY, OF_EARLY = 5, 2.0**-7  # of the first five on average; half of a usual batch moves them by several percent
 BEYOND = 4.0  # standard errors of a mean
+SEEDED = 2.0**-9  # two copies as they are begin nearer to each other, unless their random numbers differ
 
 
 @dataclass(frozen=True)
@@ -64,32 +65,44 @@ def sameness(
     digests   of the parameters at the end, before and with the change
     reorders  whether the change is one that may draw samples or random numbers in another order
     lowers    whether it is one that lowers the precision, and nothing else
-    Where `before` and `again` differ already, nothing is bitwise, and their distance belongs to the yardstick.
+    Where `before` and `again` differ already, nothing is bitwise, and their distance belongs to the yardstick. Where they begin
+    far from each other, as without a seed, only distributions can be compared.
     """
-    steps = min(map(len, (before, after, again, *nudged)), default=0)
+    steps = min(map(len, (before, after, again)))
     if steps < 2:
         return Sameness(DIFFERENT, f"only {steps} losses to compare")
     change, own = apart(before, after)[:steps], apart(before, again)[:steps]
     if not any(change) and digests[0] == digests[1]:
         numbers = "" if all(map(isfinite, before[:steps])) else "; not all losses are finite numbers"
         return Sameness(BITWISE, f"{steps} losses and the parameters{numbers}")
-    drifts = [list(accumulate(apart(before, one)[:steps], max)) for one in (again, *nudged)]
+    drifts = [_drift(before[:steps], one) for one in (again, *nudged) if len(one) > 1]
     band = [max(FLOOR, *values) for values in zip(*drifts, strict=True)]
+    unseeded = max(own[:EARLY]) > SEEDED
     twice = f", two copies as they are {max(own):.1g}" if any(own) else ""
     detail = f"the first loss {change[0]:.1g} apart, {steps} steps {max(change):.1g}; by rounding {band[-1]:.1g}{twice}"
-    if all(here <= FACTOR * limit for here, limit in zip(change, band, strict=True)):
+    if len(drifts) == 1:
+        detail += "; no copy that differs by rounding came so far"
+    if not unseeded and all(here <= FACTOR * limit for here, limit in zip(change, band, strict=True)):
         return Sameness(ROUNDING, detail)
     if not all(map(isfinite, change)):
         return Sameness(DIFFERENT, "a loss is infinite or no number")
     alike, how = _same_level(before[:steps], after[:steps], max(own), band[-1])
     # A lower precision shows in the first loss, another update does not; and it is of the same samples, unlike half a batch.
     tracks = fmean(change[:EARLY]) <= OF_EARLY
-    shows = lowers or (change[0] > FLOOR and not reorders)
+    shows = not unseeded and (lowers or (change[0] > FLOOR and not reorders))
     if shows and change[0] <= FIRST_OF_PRECISION and tracks and alike:
         return Sameness(PRECISION, f"{detail}; {how}")
     if reorders and alike:
         return Sameness(REORDERED, f"the first loss {change[0]:.1g} apart; {how}")
+    if unseeded:
+        how = "two copies as they are begin far from each other: only a script that sets its seeds can be compared"
     return Sameness(DIFFERENT, f"{detail}; {how}")
+
+
+def _drift(before: Sequence[float], other: Sequence[float]) -> list[float]:
+    """How far the other has been by each step; where it has ended earlier, as far as it came."""
+    found = list(accumulate(apart(before, other), max))
+    return found + found[-1:] * (len(before) - len(found))
 
 
 def _same_level(before: Sequence[float], after: Sequence[float], own: float, band: float) -> tuple[bool, str]:

@@ -92,7 +92,6 @@ class Yardstick:
     def of(self, steps: int) -> list[list[float]]:
         if steps > LONGER * self.steps:
             self.steps = steps
-            deadline_seconds = max(self.deadline_seconds, self.deadline_seconds * steps / MOST_STEPS)
             with contextlib.ExitStack() as stack:  # they are not timed, and start together
                 copies = [
                     stack.enter_context(
@@ -101,7 +100,7 @@ class Yardstick:
                             f"nudged-{seed}-{steps}",
                             [*self.base.settings, ("nudged", {"seed": seed})],
                             self.folder,
-                            deadline_seconds=deadline_seconds,
+                            deadline_seconds=self.deadline_seconds,
                             where=self.base.where,
                             isolate=self.base.isolate,
                         )
@@ -110,8 +109,9 @@ class Yardstick:
                 ]
                 for copy in copies:
                     copy.hear()
-                for copy in copies:
-                    copy.turn(steps - 1)
+                for copy in copies:  # a turn does one step more, and what a script does not live to report is lost
+                    while not copy.failed and (left := steps - copy.steps) > 1:
+                        copy.turn(min(WARM_STEPS, left - 1))
             self.losses = [copy.losses for copy in copies]
         return self.losses
 

@@ -74,18 +74,29 @@ class Tuneup:
         """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
         return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
 
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """(what, lines) of all that is kept: one diff of the calls that were found, and what to write for the others."""
+        tips = [rung.change for rung in self.kept]
+        edits = {tip.title: tip.edits(self.look) for tip in tips}
+        found = {title: several for title, several in edits.items() if as_diff(several, self.root)}
+        diff = as_diff([edit for several in found.values() for edit in several], self.root)
+        by_hand = [(tip.title, tip.lines) for tip in tips if tip.title not in found]
+        return [*([("; ".join(found), diff)] if found else []), *by_hand]
+
     def text(self) -> str:
         """The ladder for a terminal."""
         lines = [f"{self.command}: {len(self.rungs)} changes tried, {len(self.kept)} kept, {self.seconds:.0f} s"]
         for rung in self.rungs:
             lines.append(f"  {'keep' if rung.kept else '    '} {rung.change.name:20} {rung.text}")
             lines.append(f"       {rung.why}")
-        if self.together is not None and self.together.gain is not None:
-            lines.append(f"  together: {self.together.gain}; {self.together.same}")
+        if self.together is not None:
+            got = f"{self.together.gain}; {self.together.same}"
+            lines.append(f"  together: {got if self.together.gain else f'it does not get through: {self.together.failed}'}")
         lines += [f"  not tried: {name}: {why}" for name, why in self.absent.items()]
         lines += [f"  {note}" for note in self.notes]
-        for rung in self.kept:
-            lines += ["", f"{rung.change.name} ({rung.change.section}):", self.lines_of(rung).rstrip()]
+        for what, written in self.lines:
+            lines += ["", f"{what}:", written.rstrip()]
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,7 +149,7 @@ def tuneup(
     check_script(script)
     found, start = Tuneup(" ".join(script)), time.monotonic()
     with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as name, _interrupted(found):
-        folder = Path(name)
+        folder = Path(name).resolve()
         found.look = _look(script, folder, deadline_seconds, isolate)
         found.notes += _seen(found.look)
         known = chosen(tips or changes(machine.cores(), found.look["threads"]), only, skip)
@@ -169,6 +180,7 @@ def tuneup(
                 ).values()
         except EndsEarly as error:
             found.notes.append(f"No gain can be measured: {error}.")
+    _keep_one_of_each_kind(found)  # also after an interrupt
     found.absent |= {} if only or tips else BY_HAND
     found.seconds = time.monotonic() - start
     return found

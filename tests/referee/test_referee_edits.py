@@ -102,3 +102,47 @@ def test_changes_are_chosen_by_name_or_its_beginning():
     with pytest.raises(LabError, match="no change 'turbo'") as raised:
         chosen(known, ["turbo"], [])
     assert "channels-last" in raised.value.fix
+
+
+@pytest.mark.parametrize(
+    "source, after",
+    [
+        ("x = DataLoader(\n    d,  # all of it\n)\n", "x = DataLoader(\n    d, num_workers=2  # all of it\n)\n"),
+        (
+            "x = DataLoader(\n    d  # (all)\n    # of it\n)\n",
+            "x = DataLoader(\n    d, num_workers=2  # (all)\n    # of it\n)\n",
+        ),
+        ("x = DataLoader(  # of what?\n)\n", "x = DataLoader(num_workers=2  # of what?\n)\n"),
+        ('x = DataLoader("""é\n# no comment""")\n', 'x = DataLoader("""é\n# no comment""", num_workers=2)\n'),
+        ("x = DataLoader(d[f'{n}'])\n", "x = DataLoader(d[f'{n}'], num_workers=2)\n"),
+    ],
+)
+def test_a_keyword_is_not_written_into_a_comment(source, after):
+    found = edited(source, [CallEdit("", *end_of(source), {"num_workers": "2"})])
+    assert found == after
+    [call] = [node for node in ast.walk(ast.parse(found)) if isinstance(node, ast.Call)]
+    assert [keyword.arg for keyword in call.keywords] == ["num_workers"]
+
+
+def test_several_changes_of_one_call_are_one_edit():
+    source = "x = DataLoader(d, 64)\n"
+    edits = [CallEdit("", *end_of(source), keywords) for keywords in (KEYWORDS, {"pin_memory": "True"})]
+    assert edited(source, edits) == "x = DataLoader(d, 64, num_workers=2, persistent_workers=True, pin_memory=True)\n"
+
+
+def test_lines_that_end_as_on_windows_stay_so(tmp_path):
+    (tmp_path / "train.py").write_bytes(b"import torch\r\nloader = DataLoader(d)\r\n")
+    found = as_diff([CallEdit(str(tmp_path / "train.py"), 2, 22, {"num_workers": "2"})], tmp_path)
+    assert "-loader = DataLoader(d)\r\n+loader = DataLoader(d, num_workers=2)\r\n" in found
+
+
+def test_an_option_is_written_for_the_classes_that_take_it():
+    rows = [
+        {"file": "train.py", "line": n, "column": 9, "class": kind, "foreach": n == 3, "fused": None}
+        for n, kind in enumerate(("Adam", "LBFGS", "SGD"), 1)
+    ]
+    [fused] = [tip for tip in changes(2, 2) if tip.name == "fused"]
+    edits = {edit.line: dict(edit.keywords) for edit in fused.edits({"optimizers": rows})}
+    assert edits == {1: {"fused": "True"}, 3: {"fused": "True", "foreach": "False"}}
+    [foreach] = [tip for tip in changes(2, 2) if tip.name == "foreach"]
+    assert foreach.why_not({"optimizers": [{"class": "Muon"}]})

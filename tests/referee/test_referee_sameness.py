@@ -99,3 +99,27 @@ def test_a_script_that_differs_from_itself_sets_its_own_yardstick_and_nothing_is
 
 def test_too_few_losses_say_nothing():
     assert "only 1 losses" in sameness([1.0], [1.0], [1.0], [[1.0]]).detail
+
+
+def seeded(seed):
+    """Losses of the same training with other random numbers."""
+    generator = random.Random(seed)
+    return [x * (1 + 0.05 * generator.gauss(0, 1)) for x in BEFORE]
+
+
+def test_a_script_without_a_seed_is_the_same_training_only_as_a_distribution():
+    """Else its spread is the yardstick, and any other training is within it."""
+    again, nudged = seeded(1), [seeded(seed) for seed in (2, 3, 4)]
+    for after in (seeded(5), [x * (1 - 0.01 * t) for t, x in enumerate(BEFORE)]):
+        found = sameness(BEFORE, after, again, nudged)
+        assert found.kind == DIFFERENT and "sets its seeds" in found.detail
+        assert sameness(BEFORE, after, again, nudged, lowers=True).kind == DIFFERENT
+    assert kind(seeded(5), again, nudged, reorders=True) == REORDERED
+
+
+@pytest.mark.parametrize("lengths", [(0, 0, 0), (1, 1, 1), (STEPS - 1, 1, 0), (20, 20, 20)])
+def test_nudged_copies_that_did_not_come_far_take_nothing_from_what_is_equal(lengths):
+    nudged = [one[:length] for one, length in zip(NUDGED, lengths, strict=True)]
+    assert kind(BEFORE, nudged=nudged, digests=("a", "a")) == BITWISE
+    found = sameness(BEFORE, [x * (1 - 0.02 * t) for t, x in enumerate(BEFORE)], BEFORE, nudged)
+    assert found.kind == DIFFERENT and ("no copy that differs by rounding" in found.detail) == (max(lengths) < 2)

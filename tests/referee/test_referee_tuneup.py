@@ -14,11 +14,13 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.referee import copies
 from hpml_lab.referee.changes import as_diff, changes
-from hpml_lab.referee.copies import copy_of
+from hpml_lab.referee.copies import _copied, copy_of
+from hpml_lab.referee.sameness import Sameness
 from hpml_lab.referee.script_turns import Compared
-from hpml_lab.referee.tuneup import TriedTip, Tuneup, at_once, page, tuneup
+from hpml_lab.referee.tuneup import TriedTip, Tuneup, _keep_one_of_each_kind, at_once, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
@@ -470,3 +472,40 @@ def test_a_script_that_is_not_there_is_said_first_and_at_once(tmp_path, words, p
     )
     said = done.stderr.splitlines()
     assert done.returncode == 2 and len(said) == 2 and problem in said[0] and not list(tmp_path.iterdir())
+
+
+def loaders(file):
+    return {"loaders": [{"file": str(file), "line": 1, "column": 22, "num_workers": 0}], "optimizers": [], "roots": []}
+
+
+def gained(ratio):
+    return Compared(SpeedUp(ratio, ratio - 0.1, ratio + 0.1, 0.01), Sameness("bitwise", ""))
+
+
+def test_all_that_is_kept_is_one_diff_and_of_a_kind_one_also_after_an_interrupt(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("loader = DataLoader(d)\n")
+    several = {tip.name: tip for tip in changes(2, 2)}
+    names = ("workers-1", "workers-2", "pinned-memory", "tf32")
+    found = Tuneup("train.py", loaders(tmp_path / "train.py"), root=tmp_path)
+    found.rungs = [TriedTip(several[name], gained(1.2 + at / 10), True, "") for at, name in enumerate(names)]
+    _keep_one_of_each_kind(found)
+    assert [rung.change.name for rung in found.kept] == list(names[1:])
+    (what, diff), (by_hand, lines) = found.lines
+    assert "+loader = DataLoader(d, num_workers=2, persistent_workers=True, pin_memory=True)" in diff
+    assert what.count(";") == 1 and "TensorFloat" in by_hand and "set_float32_matmul_precision" in lines
+    assert diff.strip() in found.text() and "pin_memory=True" in page(found)
+
+
+def test_that_the_kept_changes_fail_together_is_said():
+    found = Tuneup("train.py", together=Compared(None, None, "RuntimeError: no"))
+    assert "together: it does not get through: RuntimeError: no" in found.text()
+    assert "it does not get through: RuntimeError: no" in page(found)
+
+
+def test_an_isolated_copy_leaves_environments_out(tmp_path, monkeypatch):
+    (tmp_path / "mine" / "venv").mkdir(parents=True)
+    (tmp_path / "mine" / "venv" / "pyvenv.cfg").write_text("")
+    (tmp_path / "mine" / "train.py").write_text("")
+    (tmp_path / "root").mkdir()
+    copied = _copied(tmp_path / "mine", tmp_path / "root" / "files")
+    assert [path.name for path in copied.iterdir()] == ["train.py"]

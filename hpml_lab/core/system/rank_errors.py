@@ -230,7 +230,11 @@ def _own_line(frames: Iterable[tuple[str, int, str]]) -> str:
 
     For a function of this package, such as a lesson's, it is the innermost that is not in launch itself.
     """
-    own = [frame for frame in frames if not frame[0].startswith((*_LIBRARIES, "<frozen")) and frame[0] not in _LAUNCH]
+    own = [
+        frame
+        for frame in frames
+        if not (frame[0].startswith((*_LIBRARIES, "<frozen")) or "-packages/" in frame[0]) and frame[0] not in _LAUNCH
+    ]
     for file, line, _ in [*(frame for frame in own if not frame[0].startswith(_OURS)), *own]:
         return f"line {line} of {'the cell' if f'{os.sep}ipykernel_' in file else file}"
     return ""
