@@ -153,3 +153,15 @@ def on_gpu():
         {name: value.cpu() for name, value in trained(convert(nn.BatchNorm2d(3).double().cuda()), x, 1.0).items()}
         for convert in make
     ]
+
+
+class NormAct(nn.BatchNorm2d):
+    """As timm's BatchNormAct2d: its activation is in it."""
+
+    def forward(self, x):
+        return super().forward(x).relu()
+
+
+def test_a_batch_norm_that_does_more_is_refused():
+    with pytest.raises(LabError, match="NormAct does more than normalize"):
+        convert_batch_norm(nn.Sequential(nn.Conv2d(1, 2, 3), NormAct(2)))

@@ -86,7 +86,25 @@ class Frozen(DataLoader):
         self.__dict__["made"] = True
 
 
-KINDS = [DataLoader, Moving, MultiEpochsDataLoader, KeptLater, Wrapping, Frozen, StatefulDataLoader]
+class Around:
+    """As the iterator of PyG's loaders: an object around torch's, which nothing of a loader tells from its own."""
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.iterator)
+
+
+class Neighbors(DataLoader):
+    def _get_iterator(self):
+        return Around(super()._get_iterator())
+
+
+KINDS = [DataLoader, Moving, MultiEpochsDataLoader, KeptLater, Wrapping, Frozen, StatefulDataLoader, Neighbors]
 
 
 def own(loader):
@@ -503,6 +521,49 @@ def hang_in_a_thread(workers):
 def test_a_deadline_holds_in_any_thread():
     outcome = run_in_child(hang_in_a_thread, 2, method="fork", deadline_seconds=300.0)
     assert outcome.value == ("No batch came within 1 s at batch 1: a worker hangs, or is slower than that.", 1, 0, 7), outcome
+
+
+class Retries(KnownCost):
+    """Its reads do not answer, and a bare `except:` tries them again, or gives another sample."""
+
+    def __init__(self, size, times):
+        super().__init__(size)
+        self.times = times
+
+    def __getitem__(self, index):
+        for _ in range(self.times if index == 5 else 0):
+            try:
+                time.sleep(600)
+            except:  # noqa: E722
+                pass
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_data_set_that_swallows_the_alarm_is_reported(times):
+    seen = []
+    with pytest.raises(LabError, match="No batch came within 0.2 s at batch 1"):
+        with with_deadline(DataLoader(Retries(16, times), 4), 0.2) as batches:
+            seen.extend(int(batch[0, 0]) for batch in batches)
+    assert seen == [0]
+
+
+def test_in_a_thread_an_alarm_that_is_swallowed_comes_again():
+    found = []
+
+    def wait():
+        with pytest.raises(TooLateError), alarm(lambda begun: begun + 0.05 - CLOCK(), 0.05):
+            for _ in range(2):
+                try:
+                    while True:
+                        time.sleep(0.01)
+                except BaseException as error:
+                    found.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(300)
+    assert not thread.is_alive() and found == [TooLateError, TooLateError]
 
 
 def hang_with_an_alarm_of_ones_own():

@@ -254,3 +254,26 @@ def test_a_gpu_that_is_not_there_is_named(device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(LabError, match=r"device='cuda(:1)?', but torch sees no CUDA GPU here"):
         DevicePrefetcher([], device)
+
+
+class BeginsAnew:
+    """As DALI's iterators with auto_reset=True: behind its end the next epoch begins."""
+
+    def __init__(self):
+        self.number = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.number = (self.number + 1) % 5
+        if self.number == 0:
+            raise StopIteration
+        return self.number
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_behind_the_end_nothing_is_asked_for(depth):
+    batches = BeginsAnew()
+    for _ in range(3):
+        assert list(ThreadPrefetcher(batches, depth=depth)) == [1, 2, 3, 4]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
@@ -272,6 +273,8 @@ class Lengthless(KnownCost):
         (dict(batch_size=8, step=3), "step: 3 is not a function"),
         (dict(batch_size=8, persistent_workers=True), "persistent_workers: the tuner chooses it"),
         (dict(batch_size=8, sampler=range(64), num_workers=2), "num_workers, sampler: the tuner chooses it"),
+        (dict(batch_size=8, shuffle=True), "shuffle: the tuner chooses it"),
+        (dict(batch_size=8, timeout="2"), r"DataLoader does not take these options \('>' not supported"),
     ],
 )
 def test_options_that_make_no_trial_are_refused(options, text):
@@ -317,6 +320,29 @@ def test_a_data_set_without_whole_numbers_is_not_blamed_for_them():
     named = {f"image {number}": torch.zeros(1) for number in range(16)}
     with pytest.raises(LabError, match=r"ask for whole numbers, data\[0\] to data\[15\]"):
         tune(named, 4, max_workers=0)
+
+
+class NoSuchLabel(KnownCost):
+    """Labels are looked up by a dictionary, which lacks one; or by code that raises a KeyError without a key."""
+
+    def __init__(self, key):
+        super().__init__(16)
+        self.key = key
+
+    def __getitem__(self, index):
+        raise KeyError(*self.key)
+
+
+@pytest.mark.parametrize("key", [(9,), ()])
+def test_a_key_that_the_labels_lack_is_not_taken_for_an_index(key):
+    with pytest.raises(LabError, match="The data set raised KeyError") as raised:
+        tune(NoSuchLabel(key), 4, max_workers=0)
+    assert "whole numbers" not in str(raised.value)
+
+
+def test_a_timeout_is_for_workers():
+    tuned = tune(KnownCost(32), 4, timeout=300, max_workers=1)
+    assert [trial.failure for trial in tuned.trials] == [""] * len(tuned.trials) and len(tuned.trials) > 1
 
 
 def test_a_data_set_that_hangs_is_reported_within_the_deadline():
@@ -454,6 +480,63 @@ def test_the_step_is_run_and_trains_nothing(trained_before, how):
     assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
     assert repr(before[1:4]) == repr(after[1:4])
     assert all(p.grad is grad for p, grad in zip(net.parameters(), held, strict=True))
+
+
+class Learner(torch.nn.Module):
+    """As the nets of many tutorials on reinforcement learning: its optimizer is an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(16, 1)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=0.1)
+
+    def learn(self, batch):
+        self.optimizer.zero_grad()
+        self.net(batch).square().mean().backward()
+        self.optimizer.step()
+
+
+@pytest.mark.parametrize("batches_before", [0, 2])
+def test_an_optimizer_that_is_an_attribute_of_a_model_is_put_back(batches_before):
+    learner = Learner()
+    for _ in range(batches_before):
+        learner.learn(torch.randn(4, 16))
+    before = copy.deepcopy((learner.state_dict(), learner.optimizer.state_dict()))
+    tune(KnownCost(64), 4, step=learner.learn, max_workers=0)
+    assert repr((learner.state_dict(), learner.optimizer.state_dict())) == repr(before)
+
+
+def test_parameters_that_are_plain_tensors_are_put_back():
+    w, b = torch.zeros(16, 1, requires_grad=True), torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([{"params": [w]}, {"params": [b], "lr": 0.1}], lr=1e-4)
+
+    def step(batch):
+        (batch @ w + b - 1.0).square().mean().backward()
+        optimizer.step()
+        steps.append(b.item())
+
+    steps: list[float] = []
+    tune(KnownCost(64), 4, step=step, max_workers=0)
+    assert any(steps) and not w.any() and not b.any() and w.grad is None and b.grad is None
+
+
+class Trainer:
+    """It has its loader as an attribute, and everybody looks at a first batch."""
+
+    def __init__(self):
+        self.net = torch.nn.Linear(16, 1)
+        self.loader = StatefulDataLoader(KnownCost(20), 4)
+
+    def step(self, batch):
+        self.net(batch).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")  # torchdata calls it
+def test_a_loader_that_has_a_state_is_not_resumed():
+    trainer = Trainer()
+    next(iter(trainer.loader))
+    tune(KnownCost(64), 4, step=trainer.step, max_workers=0)
+    assert [int(batch[0, 0]) for batch in trainer.loader] == [0, 4, 8, 12, 16]
 
 
 def test_what_the_step_trains_can_be_named():

@@ -198,3 +198,12 @@ def test_the_topic_exports_the_ring():
     from hpml_lab import processes
 
     assert processes.Ring is Ring and "Ring" in processes.__all__
+
+
+def test_an_item_of_another_shape_is_refused_and_not_repeated():
+    with Ring(2, (4, 2)) as ring:
+        for item in (np.ones((1, 2)), np.ones(2), np.ones((5, 2))):
+            with pytest.raises(ValueError, match=r"not one of \(4, 2\)"):
+                ring.put(item)
+        ring.put(3.0)
+        assert (ring.take() == 3).all()

@@ -260,3 +260,16 @@ def test_the_exercise_knows_every_name_that_this_deepspeed_takes_for_zero():
 
     fields = DeepSpeedZeroConfig.model_fields
     assert {*fields, *(field.alias for field in fields.values() if field.alias)} <= ZERO
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ('{"train_batch_size": 4, "train_batch_size": 8}', "'train_batch_size' is twice"),
+        ('{"optimizer": {"type": "Adam", "type": "AdamW"}, "train_batch_size": 4}', "'type' is twice"),
+        ('{"train_batch_size": 4, "fp16": {"enabled": true}, "bf16": {"enabled": true}}', "fp16 and bf16 are both enabled"),
+    ],
+)
+def test_what_deepspeed_refuses_as_contradictory_is_refused(text, match):
+    with pytest.raises(LabError, match=match):
+        meaning_of(text)

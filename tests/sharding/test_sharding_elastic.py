@@ -4,6 +4,7 @@ import collections
 import copy
 import datetime
 import decimal
+import errno
 import hashlib
 import io
 import os
@@ -19,7 +20,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
@@ -445,3 +449,33 @@ def test_torchrun_ends_with_the_same_bits(tmp_path, nothing_left):
     found = under_torchrun(SimpleNamespace(steps=14, every=5, width=32), Fault(1, 7))
     assert (found["start"], found["restarts"]) == (5, 1), found
     assert found["sha"] == train(str(tmp_path), steps=14)["sha"]
+
+
+def test_a_snapshot_that_cannot_be_read_now_is_an_error_and_no_older_one_is_taken(tmp_path, monkeypatch):
+    """Of a file system over a network: this rank alone would go on from another step than the others."""
+    saved = Snapshots(tmp_path, keep=2)
+    for step in (1, 2):
+        saved.save(step, state(step))
+    read = Path.read_bytes
+
+    def stale(path):
+        if path.name.startswith("step000002"):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", stale)
+    with pytest.raises(LabError, match=r"step000002.*cannot be read \(Stale file handle\)"):
+        saved.newest()
+
+
+def test_a_ranks_part_of_a_tensor_is_refused(tmp_path):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        part = distribute_tensor(torch.ones(4), mesh)
+        with pytest.raises(LabError, match=r"net\['w'\] is a torch.*DTensor.*net\['w'\].full_tensor\(\)"):
+            Snapshots(tmp_path).save(1, {"net": {"w": part}, "step": 1})
+        Snapshots(tmp_path).save(1, {"net": {"w": part.full_tensor()}})
+        assert torch.equal(Snapshots(tmp_path).newest().state["net"]["w"], torch.ones(4))
+    finally:
+        dist.destroy_process_group()

@@ -23,6 +23,7 @@ from hpml_lab.sharding import zero_memory
 from hpml_lab.sharding.experiments import zero_memory as experiments
 from hpml_lab.sharding.experiments.zero_memory import on_ranks
 from hpml_lab.sharding.experiments.zero_memory.on_ranks import COUNT, COUNTER, SHAPES
+from hpml_lab.sharding.lessons import sharded_optimizer
 from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
 from hpml_lab.sharding.lessons.sharded_optimizer import ShardedOptimizer
 from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint, storages, zero_formula
@@ -495,3 +496,14 @@ def test_the_sliders_show_the_formula():
     assert [value for [value] in sliders.values(sliders.panels[0], ranks="8,192")][3] == pytest.approx(120 / 8192)
     with pytest.raises(LabError, match="'8 billion' is not offered for parameters"):
         zero_sliders.zero_sliders("8 billion")
+
+
+def test_frozen_tensors_are_shared_out_too(monkeypatch):
+    """They may be thawed later, and then have a state."""
+    monkeypatch.setattr(sharded_optimizer, "dist", SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: 4))
+    monkeypatch.setattr(sharded_optimizer, "check_same_on_all_ranks", lambda tensors: None)
+    backbone = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8))).requires_grad_(False)
+    optimizer = ShardedOptimizer([*backbone.parameters(), *nn.Linear(64, 10).parameters()], torch.optim.Adam)
+    backbone.requires_grad_(True)
+    shares = [sum(p.numel() for p, owner in optimizer.owner.items() if owner == rank) for rank in range(4)]
+    assert max(shares) < 0.3 * sum(shares)

@@ -113,6 +113,9 @@ def convert_batch_norm(module: nn.Module) -> nn.Module:
     if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
         if isinstance(module, _LazyNormBase):
             raise LabError("A lazy batch norm has no number of channels yet.", "Give the network an input first.")
+        if type(module).forward not in (_BatchNorm.forward, nn.SyncBatchNorm.forward):  # as with an activation in it
+            problem = f"{type(module).__name__} does more than normalize, which would be lost."
+            raise LabError(problem, "Use a batch norm and another layer in its place, or its own library's way to convert it.")
         options = dict(affine=module.affine, track_running_stats=module.track_running_stats)
         made = SyncBatchNorm(module.num_features, module.eps, module.momentum, **options).train(module.training)
         made._parameters, made._buffers = module._parameters, module._buffers

@@ -49,5 +49,5 @@ load / batches + max(compute, load / n)
 
 @exercise("predict-speed-up", notebook="08_loading", returns=(float, float, float, float))
 def judge_predict_speed_up(answer: Any) -> None:
-    """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 2 %."""
-    RUBRIC.expect_value(answer, case="2, 4, 8 and 16 workers", tolerance=0.02)
+    """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 3 %: `simulate` has 4.47."""
+    RUBRIC.expect_value(answer, case="2, 4, 8 and 16 workers", tolerance=0.03)

@@ -17,6 +17,12 @@ from hpml_lab.loading.tools.next_batch import load_batch
 _END = object()
 
 
+def _to_the_end(items: Iterator[Any]) -> Iterator[Any]:
+    """Once at its end a generator asks no more: some iterators, as DALI's, would begin anew."""
+    while (item := next(items, _END)) is not _END:
+        yield item
+
+
 class ThreadPrefetcher:
     """Loads batches in threads, up to `depth` ahead of the loop that consumes them, and gives them in order.
 
@@ -63,6 +69,7 @@ class ThreadPrefetcher:
         """One load after the other, begun in a thread when it is asked for."""
         items = load_batch(0, iter, self.batches)
         if self.fetch is None:
+            items = _to_the_end(items)
             for number in count():
                 yield pool.submit(load_batch, number, next, items, _END)
         try:

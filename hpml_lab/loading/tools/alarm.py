@@ -33,12 +33,15 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
         with _by_thread(left, first):
             yield
         return
-    asked, over = CLOCK(), False
+    asked, over, rang = CLOCK(), False, False
 
     def ring(_: int, frame: FrameType | None) -> None:
+        nonlocal rang
         if over:  # it came at the last moment
             return
         if (seconds := _or_soon(left(asked), frame)) <= 0:
+            rang = True
+            signal.setitimer(signal.ITIMER_REAL, FINISH)  # once more, should a bare `except:` of a data set stop it
             raise TooLateError
         signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
 
@@ -46,6 +49,8 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
     try:
         signal.setitimer(signal.ITIMER_REAL, min(first, LONGEST))
         yield
+        if rang:  # it was stopped: what came is not what was asked for
+            raise TooLateError
     finally:
         over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -67,11 +72,13 @@ def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
                 if not over.is_set():
                     raised = True
                     raise_in(waiter, TooLateError)
-            return
+            seconds = FINISH
 
     threading.Thread(target=watch, daemon=True, name="deadline of a batch").start()
     try:
         yield
+        if raised:
+            raise TooLateError
     finally:
         with turn:
             over.set()

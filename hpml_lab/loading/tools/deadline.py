@@ -8,6 +8,7 @@ note stands in a shared memory of ours, and the deadline is an alarm of this thr
 """
 
 import contextlib
+import gc
 import re
 import types
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from unittest import mock
 from weakref import WeakKeyDictionary
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, _utils, get_worker_info
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
@@ -44,6 +46,10 @@ FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, few
 SEND_FIX = (
     "Workers that start anew (spawn, forkserver) get the data set, collate_fn and worker_init_fn by pickle: use functions and "
     'classes of a module, and open files and connections in the worker, or multiprocessing_context="fork".'
+)
+DEAD_FIX = (
+    "If no traceback of it stands above, the system ran out of memory, or somebody stopped it. Use fewer workers or smaller "
+    "batches; with num_workers=0 a crash shows its line."
 )
 SAMPLER_FIX = "An iterator in it may have had no more items. Give the sampler the length that it has: __len__."
 START_SECONDS = 120.0  # for all workers to start: on a busy machine, a new interpreter imports torch for a long time
@@ -192,9 +198,8 @@ class _Epoch:
         Only where the length is the sampler's: a stream's, or a batch sampler's of one's own, may be an estimate.
         """
         loader = self.loader
-        if type(loader).__iter__ is not DataLoader.__iter__ or type(loader.batch_sampler) not in (BatchSampler, type(None)):
-            return
-        if isinstance(loader.dataset, IterableDataset) or hasattr(loader.sampler, "load_state_dict"):  # it may be resumed
+        own = type(loader).__iter__ is not DataLoader.__iter__ or type(loader.batch_sampler) not in (BatchSampler, type(None))
+        if own or isinstance(loader.dataset, IterableDataset) or hasattr(loader.sampler, "load_state_dict"):  # may be resumed
             return
         with contextlib.suppress(TypeError, NotImplementedError):  # it has no length
             if self.number < (length := DataLoader.__len__(loader)):
@@ -212,7 +217,7 @@ class _Epoch:
         if fault is None and persistent:
             return
         kept = self.own.get("_iterator") if persistent else None  # so torch names what stays from epoch to epoch
-        passed = [iterator for iterator in _passed(self.failed) if self.before.isdisjoint(iterator._workers)]
+        passed = [each for each in (*_passed(self.failed), *self._made()) if self.before.isdisjoint(each._workers)]
         with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", END_SECONDS if fault else _utils.MP_STATUS_CHECK_INTERVAL):
             for iterator in (self.iterator, kept, *passed):
                 if isinstance(iterator, types.GeneratorType) or hasattr(iterator, "_shutdown_workers"):
@@ -220,6 +225,13 @@ class _Epoch:
         for iterator in (kept, *(other for other in passed if other is not self.iterator)):
             self._forget(iterator)
         self.failed = None  # its traceback has this epoch: in such a circle, batches would stay in shared memory
+
+    def _made(self) -> list[Any]:
+        """DataLoader's iterators that collate for this epoch: that of the loader may be an object around them."""
+        if self.notes is None or self.before.issuperset(active_children()):
+            return []
+        iterators = [each for each in gc.get_objects() if issubclass(type(each), _BaseDataLoaderIter)]
+        return [each for each in iterators if getattr(vars(each).get("_collate_fn"), "notes", None) is self.notes]
 
     def _forget(self, iterator: Any) -> None:
         """An iterator has ended: if the loader keeps it for its next epoch, it is again as before the first one."""
@@ -301,11 +313,7 @@ class _Epoch:
         return LabError(f"The data set raised {type(error).__name__}: {text} {at}.", "The traceback above shows where.")
 
     def _dead(self, pids: str, number: int, how: str) -> LabError:
-        return LabError(
-            f"A worker (process {pids}) {how} {self._at(pids, number)}.",
-            "If no traceback of it stands above, the system ran out of memory, or somebody stopped it. Use fewer workers or "
-            "smaller batches; with num_workers=0 a crash shows its line.",
-        )
+        return LabError(f"A worker (process {pids}) {how} {self._at(pids, number)}.", DEAD_FIX)
 
     def _ended_workers(self) -> list[str]:
         """The process ids of the workers that have ended, or end within a second."""

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader
 
 from hpml_lab.core.system.errors import LabError
 
 LONGEST = 1000  # a longer list holds data, not models
+PASSED_OVER = (type, types.ModuleType, torch.Tensor, DataLoader)  # a loader may have a state, and no step trains it
 DEPTH = 4  # how far references are followed: a step, an object that it uses, that object's attributes, and a list in one
 
 
@@ -31,13 +33,11 @@ def trained_by(step: Any) -> list[Any]:
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
-        if id(value) in seen or depth > DEPTH or isinstance(value, type | types.ModuleType | torch.Tensor):
+        if id(value) in seen or depth > DEPTH or isinstance(value, PASSED_OVER):
             return
         seen.add(id(value))
         if _has_state(value):
             found[id(value)] = value
-            if isinstance(value, torch.nn.Module):
-                return
         for part in _parts(value):
             visit(part, depth + 1)
 
@@ -86,9 +86,9 @@ def restored(objects: Iterable[Any]) -> Iterator[None]:
     Takes the memory of a second copy of the models and optimizers, on their device. What an object keeps besides its tensors
     and its `state_dict`, such as a counter of its own, is not put back.
     """
-    back: list[Callable[[], None]] = []
-    for value in objects:
-        back.append(_keep_module(value) if isinstance(value, torch.nn.Module) else _keep_state(value))
+    objects = list(objects)
+    back = [_keep_module(value) if isinstance(value, torch.nn.Module) else _keep_state(value) for value in objects]
+    back.insert(0, _keep_tensors({id(tensor): tensor for value in objects for tensor in _tensors(value)}.values()))
     states = random.getstate(), np.random.get_state()
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
@@ -101,6 +101,29 @@ def restored(objects: Iterable[Any]) -> Iterator[None]:
             np.random.set_state(states[1])
 
 
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Those that a model holds, and those that an optimizer updates, which may be in no model."""
+    if isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+        yield from value.buffers()
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from (parameter for group in value.param_groups for parameter in group["params"])
+
+
+def _keep_tensors(tensors: Iterable[torch.Tensor]) -> Callable[[], None]:
+    kept = [(tensor, _clone(tensor), tensor.grad, _clone(tensor.grad)) for tensor in tensors if tensor.is_leaf]
+
+    def put_back() -> None:
+        with torch.no_grad():
+            for tensor, value, grad, grad_value in kept:
+                tensor.copy_(value)
+                tensor.grad = grad
+                if grad is not None:
+                    grad.copy_(grad_value)
+
+    return put_back
+
+
 def _keep_state(value: Any) -> Callable[[], None]:
     state = copy.deepcopy(value.state_dict())
     return lambda: value.load_state_dict(state)
@@ -111,21 +134,11 @@ def _keep_module(module: torch.nn.Module) -> Callable[[], None]:
         raise LabError("A model has parameters without a shape yet (a lazy layer).", "Run one batch through it first.")
     modes = [(part, part.training) for part in module.modules()]
     holders = [(part, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
-    tensors = [*module.parameters(), *module.buffers()]
-    copies = [tensor.detach().clone() for tensor in tensors]
-    grads = [(parameter, parameter.grad, _clone(parameter.grad)) for parameter in module.parameters()]
 
     def put_back() -> None:
         for part, parameters, buffers in holders:  # a step may replace a buffer by a new tensor
             part._parameters.update(parameters)
             part._buffers.update(buffers)
-        with torch.no_grad():
-            for tensor, kept in zip(tensors, copies, strict=True):
-                tensor.copy_(kept)
-            for parameter, grad, kept in grads:
-                parameter.grad = grad
-                if grad is not None:
-                    grad.copy_(kept)
         for part, training in modes:
             part.training = training
 

@@ -88,6 +88,8 @@ class Trials:
         samples = list(islice(self._order, (wanted + ahead) * self.batch_size))
         given = {name: value for name, value in self.given.items() if workers or name not in WORKERS_ONLY}
         try:
+            if not workers and given.get("timeout", 0) > 0:  # DataLoader wants 0 without workers; with_deadline has its own
+                del given["timeout"]
             with allow_oversubscription():
                 loader = DataLoader(self.dataset, self.batch_size, sampler=samples, **{**given, **options})
         except (TypeError, ValueError) as error:

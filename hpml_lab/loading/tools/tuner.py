@@ -33,7 +33,14 @@ PERSISTENT_EFFECT = (
     "persistent_workers=True shuffles in another order from the second epoch on, at the same seed; "
     "a RandomSampler with a generator of its own keeps it."
 )
-CHOSEN = ("num_workers", "prefetch_factor", "persistent_workers", "sampler", "batch_sampler")  # each trial has its own
+CHOSEN = (
+    "num_workers",
+    "prefetch_factor",
+    "persistent_workers",
+    "shuffle",
+    "sampler",
+    "batch_sampler",
+)  # each trial has its own
 KEPT = ("collate_fn", "drop_last", "worker_init_fn", "multiprocessing_context")  # of a DataLoader that is tuned
 
 
@@ -198,7 +205,8 @@ def tune(
         with restored(trained_by(step) if restore is None else restore):
             trials = list(progress(search.trials(), "tune: trials"))
     except LabError as error:
-        if isinstance(error.__cause__, KeyError) and isinstance(error.__cause__.args[0], int):
+        by_key = isinstance(error.__cause__, KeyError) and not isinstance(data, Dataset)  # as of a dictionary of samples
+        if by_key and isinstance(next(iter(error.__cause__.args), None), int):
             asked = f"The trials ask for whole numbers, data[0] to data[{length - 1}]. {own}".strip()
             raise LabError(f"{error.problem} {asked}", "Tune a view of the data set that has them.") from error.__cause__
         raise

@@ -147,6 +147,8 @@ class Ring:
     def put(self, item: Any) -> None:
         """Copy `item` into the next free slot."""
         with self.filling() as slot:
+            if np.ndim(item) and np.shape(item) != slot.shape:  # which would be repeated over the slot, or not fit
+                raise ValueError(f"an item of shape {np.shape(item)} is not one of {slot.shape}, as the ring's slots are")
             slot[...] = item
 
     def take(self) -> np.ndarray:

@@ -42,6 +42,7 @@ import numpy as np
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
@@ -121,13 +122,21 @@ def _written(path: Path) -> int:
 
 
 def _read(path: Path, digest: str) -> dict[str, Any] | None:
-    """The state in a file; None if it is no file, cannot be read, has another digest, or holds something else."""
+    """The state in a file; None if it is no file, has another digest, or holds something else.
+
+    Raises LabError for one that cannot be read now: a rank that took an older one in its place would part from the others.
+    """
     try:
         content = path.read_bytes() if path.is_file() else b""  # a pipe would wait for a writer
-        if _digest(content) != digest:
-            return None
+    except FileNotFoundError:  # gone meanwhile
+        return None
+    except OSError as error:
+        raise LabError(f"{path} cannot be read ({error.strerror}).", "Start again when it can be, or move it away.") from error
+    if _digest(content) != digest:
+        return None
+    try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):  # gone meanwhile, or never a snapshot
+    except (EOFError, RuntimeError, pickle.UnpicklingError):  # never a snapshot
         return None
     return state if isinstance(state, dict) else None
 
@@ -147,7 +156,9 @@ def snapshot_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def _readable(value: Any) -> bytes | None:
-    """`value` as torch.save writes it; None if that cannot be written, or read with weights_only=True."""
+    """`value` as torch.save writes it; None if that cannot be written, or read with weights_only=True, or is a rank's part."""
+    if any(isinstance(leaf, torch.Tensor) and hasattr(leaf, "to_local") for leaf in tree_leaves(value)):  # a DTensor
+        return None
     content = io.BytesIO()
     try:
         torch.save(value, content)
@@ -215,6 +226,8 @@ def _instead(value: Any, place: str) -> str:
         if isinstance(value, kinds) and (not tried or _works(form, value)):
             said = form.format(named)
             return f"Use {said} as the key." if place.startswith("the key ") else f"Save {said}."
+    if hasattr(value, "to_local"):  # every rank would load the part of the one that saved
+        return f"It is a rank's part: use save_sharded, or save {named}.full_tensor(), which all ranks have to call."
     if hasattr(value, "state_dict"):
         return f"Save its state, {place}.state_dict()."
     return "Save numbers, tensors or texts from which it can be made again."

@@ -30,7 +30,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         check_same_on_all_ranks([])
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.owner: dict[torch.Tensor, int] = {}
-        self._elements = [0] * self.ranks  # that train, by rank
+        self._elements = {trains: [0] * self.ranks for trains in (True, False)}  # by rank; frozen ones may be thawed later
         self.local = optimizer_class([{"params": []}], **options)  # an empty group, for the checks and the defaults
         self.local.param_groups.clear()
         if isinstance(self.local, torch.optim.LBFGS):
@@ -44,9 +44,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
         group = self.param_groups[-1]
         check_same_on_all_ranks([(f"tensor {number} of a group", tensor) for number, tensor in enumerate(group["params"])])
         for parameter in sorted(group["params"], key=lambda parameter: -parameter.numel()):
-            owner = min(range(self.ranks), key=self._elements.__getitem__)
-            self.owner[parameter] = owner
-            self._elements[owner] += parameter.numel() * parameter.requires_grad  # a frozen one has no state
+            counts = self._elements[parameter.requires_grad]
+            owner = self.owner[parameter] = min(range(self.ranks), key=counts.__getitem__)
+            counts[owner] += parameter.numel()
         own = [parameter for parameter in group["params"] if self.owner[parameter] == self.rank]
         self.local.add_param_group({"params": own})
 

@@ -73,6 +73,9 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
     _require_no_auto(config)
     if isinstance(ranks, bool) or not isinstance(ranks, Integral) or ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
+    formats = [name for name in HALF if _enabled(config, name)]
+    if {"fp16"} < {*formats} & {"fp16", "bf16", "bfloat16"}:
+        raise LabError(f"{' and '.join(formats)} are both enabled in this JSON.", "DeepSpeed refuses that: enable one.")
     batch, parts = _batch(config, ranks)
     optimizer = _block(config, "optimizer")
     params = _block(optimizer, "params")
@@ -90,7 +93,7 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
         eps=_number(params, "eps", 1e-8),
         weight_decay=_number(params, "weight_decay", decay),
         clip_norm=_number(config, "gradient_clipping", CLIP_BY_DEFAULT),
-        dtype=next((name for name in HALF if _enabled(config, name)), "fp32"),
+        dtype=next(iter(formats), "fp32"),
         warm_up=_warm_up(config, lr),
     )
 
@@ -112,7 +115,7 @@ def _merged(old: Any, new: Any) -> Any:
 def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
     if isinstance(config, str):
         try:
-            config = json.loads(config)
+            config = json.loads(config, object_pairs_hook=_once)
         except ValueError as error:
             raise LabError(
                 f"This is not JSON ({error}).", "Names stand in double quotes, and there is no last comma."
@@ -120,6 +123,13 @@ def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise LabError(f"A DeepSpeed JSON is a dictionary, not {config!r}.", "Give it as a dictionary or as text.")
     return dict(config)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise LabError(f"{twice!r} is twice in this JSON.", "DeepSpeed refuses that: leave one of them.")
+    return dict(pairs)
 
 
 def _require_no_auto(value: Any, place: str = "") -> None:

@@ -18,4 +18,11 @@ ALSO_RIGHT = [
     torch.tensor([2.258, 4.375, 6.364, 6.364]),
     [Fraction(140, 62), np.float32(4.38), np.float64(6.36), 6.4],
     (2.3, 4.4, 6.4, 6.4),
+    (
+        140 / (182 / 3),
+        140 / (94 / 3),
+        140 / 22,
+        140 / 22,
+    ),  # `simulate`: the first batch is within load / N, the last compute not
+    (2.3, 4.5, 6.4, 6.4),
 ]
