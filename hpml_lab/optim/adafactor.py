@@ -43,10 +43,10 @@ class Adafactor(Optimizer):
         *more, rows, columns = g.shape
         return {**state, "row_var": g.new_zeros(*more, rows, 1), "col_var": g.new_zeros(*more, 1, columns)}
 
-    def _param_state(self, p, group):
+    def _require_taken(self, p):
         if p.is_complex():
             raise RuntimeError("Adafactor does not support complex parameters")
-        return super()._param_state(p, group)
+        super()._require_taken(p)
 
     @staticmethod
     def update(theta, g, R=None, C=None, V=None, *, t, lr, beta2_decay, eps, d, weight_decay):

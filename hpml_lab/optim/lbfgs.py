@@ -27,7 +27,6 @@ class LBFGS(Optimizer):
 
     symbols = {"d": "d", "Y": "old_dirs", "S": "old_stps", "rho": "ro", "g_prev": "prev_flat_grad"}
     explained = ("curvature", "direction", "length", "update")
-    plain_numbers = ("func_evals", "n_iter", "t", "H_diag", "prev_loss")
     one_state = True
 
     def __init__(

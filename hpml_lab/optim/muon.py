@@ -19,6 +19,7 @@ class Muon(Optimizer):
     """
 
     symbols = {"m": "momentum_buffer"}
+    started_by = {"momentum_buffer": None}
     takes_lists = False
     decay = None
 
@@ -50,10 +51,10 @@ class Muon(Optimizer):
     def numbers(self, state, group, new):
         return {}
 
-    def _param_state(self, p, group):
+    def _require_taken(self, p):
         if p.is_complex():
             raise RuntimeError("Muon does not support complex parameters")
-        return super()._param_state(p, group)
+        super()._require_taken(p)
 
     @staticmethod
     def update(theta, g, m, *, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn):

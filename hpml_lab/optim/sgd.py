@@ -14,6 +14,7 @@ class SGD(Optimizer):
 
     symbols = {"b": "momentum_buffer"}
     takes_sparse = True
+    started_by = {"momentum_buffer": "momentum"}
     complex_as_pairs = False
 
     def __init__(

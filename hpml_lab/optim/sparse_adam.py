@@ -42,10 +42,10 @@ class SparseAdam(Optimizer):
         state["step"] += 1
         return {"t": state["step"]}
 
-    def _param_state(self, p, group):
+    def _require_taken(self, p):
         if not p.grad.is_sparse:
             raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
-        return super()._param_state(p, group)
+        super()._require_taken(p)
 
     @staticmethod
     def update(theta, g, m, v, *, t, lr, beta1, beta2, eps):

@@ -249,3 +249,16 @@ def test_a_weight_that_two_layers_share_is_listed_and_pruned_once():
     assert [*weights] == ["0.weight", "4.weight"]
     masks.apply_masks(net, masks.global_masks(weights, 0.5))
     assert sum(masks.zeros(weights).values()) == (64 + 32) // 2
+
+
+def test_a_head_that_is_tied_to_an_embedding_is_masked_under_its_name():
+    class Language(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+            self.head.weight = self.words.weight
+
+    net = Language()
+    [(name, weight)] = masks.weights_of(net).items()
+    masks.apply_masks(net, {name: torch.zeros_like(weight, dtype=torch.bool)})
+    assert not net.words.weight.any()

@@ -411,3 +411,61 @@ class OwnLinear(nn.Linear):
 def test_a_net_of_which_nothing_or_not_all_is_quantized_is_an_error(net, problem):
     with pytest.raises(LabError, match=problem):
         quantization.quantized(net, LEGACY)
+
+
+def test_a_block_that_is_used_several_times_stays_one_block():
+    block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    rounded = with_fake_quantization(nn.ModuleList([block, block, nn.Sequential(block)]))
+    assert rounded[0] is rounded[1] is rounded[2][0] and isinstance(rounded[0][0], FakeQuantized)
+    assert sum(isinstance(layer, FakeQuantized) for layer in rounded.modules()) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_net_of_another_number_format_trains_rounded(dtype):
+    net, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)).to(dtype), torch.rand(8, 6, dtype=dtype)
+    rounded = calibrate(with_fake_quantization(net), x).train()
+    rounded(x).sum().backward()
+    assert rounded[0].layer.weight.grad.isfinite().all()
+
+
+def test_a_float_net_trains_rounded_under_autocast():
+    net, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2)), torch.rand(8, 6)
+    rounded = calibrate(with_fake_quantization(net), x).train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded(x).sum().backward()
+    assert rounded[2].high.dtype == torch.float32 and rounded[0].layer.weight.grad.any()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_batch_without_a_range_leaves_the_recorded_one(bad):
+    rounded = calibrate(with_fake_quantization(small_net()), images(3, 12, 2, 5, 5)).train()
+    before = copy.deepcopy(rounded.state_dict())
+    with pytest.raises(LabError, match="NaN or infinity"):
+        rounded(torch.full((1, 2, 5, 5), bad))
+    assert all(torch.equal(a, b) for a, b in zip(rounded.state_dict().values(), before.values(), strict=True))
+
+
+def test_who_calibrates_again_begins_anew():
+    x = images(3, 12, 2, 5, 5)
+    once = calibrate(with_fake_quantization(net := small_net()), x)
+    again = with_fake_quantization(net)
+    again(100 * x)  # does it run?
+    calibrate(calibrate(again, 10 * x), x)
+    assert all(torch.equal(a, b) for a, b in zip(once.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+def test_attentions_own_layer_is_left_alone_and_an_encoder_layer_is_refused():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.out = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 8)
+
+        def forward(self, x):
+            return self.out(self.attention(x, x, x)[0])
+
+    x = torch.rand(4, 3, 8)
+    rounded = calibrate(with_fake_quantization(Block()), x)
+    assert isinstance(rounded.out, FakeQuantized) and not isinstance(rounded.attention.out_proj, FakeQuantized)
+    assert rounded(x).isfinite().all()
+    with pytest.raises(LabError, match="TransformerEncoderLayer does not call its layers"):
+        with_fake_quantization(nn.TransformerEncoderLayer(8, 2, 16))

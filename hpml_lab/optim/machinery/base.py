@@ -10,7 +10,6 @@ the formula. The same `update` works on
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import chain
@@ -28,6 +27,7 @@ from hpml_lab.optim.machinery.tensor_stand_ins import ComplexStep, Tracked, chun
 if TYPE_CHECKING:
     from hpml_lab.optim.formulas.explain import Explanation  # a training loop does not need it
 
+NUMBERS = ("step", "eta", "mu", "mu_product")  # in a state, which may hold others of the reader's own
 State = dict[str, Any]
 Group = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Optimizer(torch.optim.Optimizer):
     takes_lists = True  # … and on lists of tensors, and on pieces of a large one
     exact_numbers: tuple[str, ...] = ()  # numbers in the state that keep their precision when loaded
     plain_numbers: tuple[str, ...] = ()  # … and those that are no tensors, as in torch.optim
-    started_by: dict[str, str] = {}  # a state tensor that there is only with an option: the option
+    started_by: dict[str, str | None] = {}  # a state tensor that may be started later: the option with which it is, None: any
     complex_as_pairs = True  # a complex parameter is updated as pairs of real numbers
     decay_as_pairs = False  # … and so is its decay
     complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
@@ -121,18 +121,19 @@ class Optimizer(torch.optim.Optimizer):
         with torch.set_grad_enabled(tracked):
             self.before_updates()
             for group in self.param_groups:
-                updates = [self._param_state(p, group) for p in group["params"] if p.grad is not None]
+                params = [p for p in group["params"] if p.grad is not None]
+                for p in params:
+                    self._require_taken(p)
                 as_lists = group.get("foreach")
                 if as_lists is None:
-                    as_lists = bool(updates) and all(update.theta.is_cuda for update in updates)
-                if tracked:
-                    for update in updates:
-                        self._update_tracked(update, group)
-                elif as_lists and self.takes_lists:
-                    self._update_lists(updates, group)
-                else:
-                    for update in updates:
-                        self._update_single(update, group)
+                    as_lists = bool(params) and all(p.is_cuda for p in params)
+                if as_lists and self.takes_lists and not tracked:
+                    self._update_lists([self._param_state(p, group) for p in params], group)
+                    continue
+                # One after the other, as torch does: a parameter may be twice in a group, and decayed gradients are copies.
+                update = self._update_tracked if tracked else self._update_single
+                for p in params:
+                    update(self._param_state(p, group), group)
         return loss
 
     @torch.optim.Optimizer.profile_hook_step
@@ -148,11 +149,14 @@ class Optimizer(torch.optim.Optimizer):
     # torch.optim would wrap `step` on its own; its profiler record costs a fifth of a small net's step even without a profiler.
     step.hooked = True
 
+    def _require_taken(self, p: Tensor) -> None:
+        """Raise RuntimeError for a parameter or a gradient of a kind that the rule does not take: before any is updated."""
+        if p.grad.is_sparse and not (self.takes_sparse or self.update_sparse):
+            raise RuntimeError(self._sparse_error_message())
+
     def _param_state(self, p: Tensor, group: Group) -> ParamState:
         """Apply sign and decay to the gradient of one parameter, create its state if needed, and count its step."""
         g, weight_decay = p.grad, group.get("weight_decay", 0)
-        if g.is_sparse and not (self.takes_sparse or self.update_sparse):
-            raise RuntimeError(self._sparse_error_message())
         if group.get("maximize"):
             g = -g
         if weight_decay and self.decay:
@@ -162,7 +166,7 @@ class Optimizer(torch.optim.Optimizer):
             state = self.start(p, g, group)
             if state:
                 self.state[p] = state
-        elif any(group[option] and name not in state for name, option in self.started_by.items()):  # turned on since
+        elif any(name not in state and (not option or group[option]) for name, option in self.started_by.items()):  # on since
             state.update({name: value for name, value in self.start(p, g, group).items() if name not in state})
             new = True
         numbers = self.numbers(state, group, new)
@@ -250,13 +254,14 @@ class Optimizer(torch.optim.Optimizer):
             mine = chain.from_iterable(group["params"] for group in self.param_groups)
             for index, p in zip(indices, mine, strict=True):
                 saved = given["state"].get(index, {})
-                if exact := {name: deepcopy(saved[name]) for name in self.exact_numbers if name in saved}:
-                    self.state[p].update(exact)
+                for name in self.exact_numbers:
+                    if name in saved:
+                        self.state[p][name] = saved[name].clone() if isinstance(saved[name], Tensor) else saved[name]
         for saved in self.state.values():
             if not isinstance(saved, dict):
                 continue
             for name, value in saved.items():  # older versions of torch have plain numbers
-                if isinstance(value, int | float) and name not in self.plain_numbers:
+                if name in NUMBERS and isinstance(value, int | float) and name not in self.plain_numbers:
                     saved[name] = number(value)
             if all(value is None for value in saved.values()):  # torch's SGD without momentum may save a velocity of None
                 saved.clear()
@@ -267,7 +272,7 @@ class Optimizer(torch.optim.Optimizer):
             for p in group["params"]:
                 known, bare = loaded["state"].get(p), torch.empty_like(p, device="meta")
                 for name, value in self.start(bare, bare, {**self.defaults, **group}).items() if known else ():
-                    found = known.get(name, None if name in self.started_by else torch.empty(0))
+                    found = known.get(name, None if self.started_by.get(name) else torch.empty(0))
                     if isinstance(found, Tensor) and isinstance(value, Tensor) and found.numel() != value.numel():
                         raise LabError(
                             f"this file has no {name!r} as {type(self).__name__} keeps it for a parameter of the shape "

@@ -120,7 +120,7 @@ def weights_of(net: nn.Module) -> dict[str, Tensor]:
 @torch.no_grad()
 def apply_masks(net: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Set what the masks prune to 0, in place. Raises LabError where the net has no such parameter."""
-    parameters = dict(net.named_parameters())
+    parameters = dict(net.named_parameters(remove_duplicate=False))  # of a tied weight all names
     for name, mask in masks.items():
         if name not in parameters:
             raise LabError(f"the net has no parameter {name!r}.", f"It has {', '.join(parameters) or 'none'}.")

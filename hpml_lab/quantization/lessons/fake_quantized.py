@@ -12,6 +12,7 @@ import math
 
 import torch
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.net_copies import copy_of
@@ -69,17 +70,21 @@ class FakeQuantized(nn.Module):
         return fake_quantize(x, *grid)
 
     def _widen(self, x: torch.Tensor) -> None:
-        low, high = x.aminmax()
-        if not (low.isfinite() and high.isfinite()):
-            raise LabError(
-                "The inputs of a layer hold NaN or infinity, so they have no range.", "Check the images and the net."
-            )
+        low, high = self._range_of(x)
         self.low.copy_(torch.minimum(self.low, low))
         self.high.copy_(torch.maximum(self.high, high))
 
     def _follow(self, x: torch.Tensor) -> None:
-        for recorded, found in zip((self.low, self.high), x.aminmax(), strict=True):
+        for recorded, found in zip((self.low, self.high), self._range_of(x), strict=True):
             recorded.lerp_(found, FOLLOWED)
+
+    def _range_of(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        low, high = (found.to(self.low.dtype) for found in x.aminmax())  # under autocast inputs have 16 bits
+        if not (low.isfinite() and high.isfinite()):
+            raise LabError(
+                "The inputs of a layer hold NaN or infinity, so they have no range.", "Check the images and the net."
+            )
+        return low, high
 
     def extra_repr(self) -> str:
         scales = "per channel" if self.per_channel else "per tensor"
@@ -91,20 +96,26 @@ def with_fake_quantization(net: nn.Module, weight_bits: int = 8, input_bits: int
     for name, bits in (("weight_bits", weight_bits), ("input_bits", input_bits)):
         if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 16:
             raise LabError(f"{name} is {bits!r}.", "Use a whole number from 2 to 16.")
-    layers = {path: layer for path, layer in net.named_modules(remove_duplicate=False) if isinstance(layer, KINDS)}
+    if any(isinstance(layer, nn.TransformerEncoderLayer) for layer in net.modules()):  # in evaluation it reads their weights
+        raise LabError("A TransformerEncoderLayer does not call its layers in evaluation.", "Give a net of single layers.")
+    layers = [layer for layer in net.modules() if _is_rounded(layer)]
     if not layers or any(isinstance(layer, FakeQuantized) for layer in net.modules()):
         problem = "already computes with fake quantization" if layers else "has no layer that can be quantized here"
         raise LabError(f"{type(net).__name__} {problem}.", "Give a float net with Linear or Conv2d layers.")
     net = copy_of(net)
-    wrapped: dict[nn.Module, FakeQuantized] = {}  # a layer that is used twice stays one layer
-    for path in layers:
-        layer = net.get_submodule(path)
-        rounded = wrapped.setdefault(layer, FakeQuantized(layer, weight_bits, input_bits, per_channel))
-        if not path:
-            return rounded
-        parent, _, name = path.rpartition(".")
-        setattr(net.get_submodule(parent), name, rounded)
-    return net
+    # A layer that is used twice stays one layer.
+    wrapped = {
+        layer: FakeQuantized(layer, weight_bits, input_bits, per_channel) for layer in net.modules() if _is_rounded(layer)
+    }
+    for parent in list(net.modules()):
+        for name, layer in parent._modules.items():
+            parent._modules[name] = wrapped.get(layer, layer)
+    return wrapped.get(net, net)
+
+
+def _is_rounded(layer: nn.Module) -> bool:
+    """Whether a layer is one of KINDS, and not that inside of attention, whose weight attention reads itself."""
+    return isinstance(layer, KINDS) and not isinstance(layer, NonDynamicallyQuantizableLinear)
 
 
 @torch.no_grad()
@@ -115,8 +126,10 @@ def calibrate(net: nn.Module, x: torch.Tensor, batch: int = 1000) -> nn.Module:
         what = "There are no images" if layers else "The net has no FakeQuantized layer"
         raise LabError(f"{what} to calibrate.", "Use calibrate(with_fake_quantization(net), images).")
     net.eval()
-    for layer in layers:
+    for layer in layers:  # what it has seen before is forgotten
         layer.observing = True
+        layer.low.fill_(math.inf)
+        layer.high.fill_(-math.inf)
     for images in x.split(batch):
         net(images)
     for layer in layers:
