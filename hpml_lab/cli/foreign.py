@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from hpml_lab.cli.shared import number
+from hpml_lab.cli.shared import number, require_writable
 from hpml_lab.core.system.errors import LabError
 
 
@@ -47,4 +47,5 @@ def output_file(path: Path, option: str) -> Path:
         raise LabError(f"{option} {str(path)!r} names a folder.", f"Name a file in it, such as {path / 'run'}.")
     if not path.parent.is_dir():
         raise LabError(f"{option} {path}: there is no folder {path.parent}.", "Make it first, or name another.")
+    require_writable(path.parent, option)
     return path

@@ -1,9 +1,17 @@
 """`hpml-lab monitor -- COMMAND`: processors, memory, disks and GPUs while a command runs, as a table and a picture."""
 
 import argparse
+import contextlib
+import os
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 from hpml_lab.cli.shared import number
 
@@ -37,9 +45,8 @@ def monitor(chosen: argparse.Namespace) -> int:
 
     command = foreign_command(chosen.words, "hpml-lab monitor -- python train.py")
     out = output_file(chosen.out, "--out")
-    table, picture = (out.with_name(f"{out.name}.{kind}") for kind in ("csv", "png"))
     Monitor(chosen.rate)  # a wrong rate is an error before the command runs
-    with in_foreground(command) as process:
+    with _own_names(out) as (table, picture), in_foreground(command) as process:
         with Monitor(chosen.rate, process_id=process.pid, path=table) as watched:
             _, usage = wait_with_usage(process)
             if usage:
@@ -57,6 +64,27 @@ def monitor(chosen: argparse.Namespace) -> int:
         if watched.note:
             say(watched.note)
     return exit_code(process.returncode)
+
+
+@contextlib.contextmanager
+def _own_names(out: Path) -> Iterator[tuple[Path, Path]]:
+    """The table's and the picture's name; with this process's number in it where another monitor writes there just now."""
+    with contextlib.ExitStack() as stack:
+        for name in (out.name, f"{out.name}-{os.getpid()}"):
+            table, picture = (out.with_name(f"{name}.{kind}") for kind in ("csv", "png"))
+            try:
+                held = stack.enter_context(open(table, "ab"))
+                if fcntl is not None:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                continue
+            except (
+                OSError,
+                ValueError,
+            ):  # no file at all, or a file system without locks: the monitor says what it cannot write
+                break
+        yield table, picture
 
 
 def _summary(watched, usage) -> str:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpml_lab.cli.shared import YEAR, number
+from hpml_lab.cli.shared import YEAR, number, require_writable
 
 if TYPE_CHECKING:
     from hpml_lab.profilers.script_profile import ScriptProfile
@@ -57,9 +57,9 @@ def profile(chosen: argparse.Namespace) -> int:
     from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.script_profile import profile_script, write_page
 
-    if chosen.out.parent.is_dir():  # it is made otherwise
-        output_file(chosen.out, "--out")
-    words = chosen.script if not chosen.module else ["-m", *chosen.module]
+    require_writable(chosen.out.parent, "--out")
+    output_file(chosen.out, "--out")
+    words = ["-m", *chosen.module, *chosen.script] if chosen.module else chosen.script
 
     def report(profile: "ScriptProfile") -> None:
         written = write_page(profile, chosen.out)

@@ -45,7 +45,7 @@ def tuneup(chosen: argparse.Namespace) -> int:
     for path, option in ((chosen.out, "--out"), (chosen.json, "--json")):
         if path is not None:
             output_file(path, option)
-    words = chosen.script if not chosen.module else ["-m", *chosen.module]
+    words = ["-m", *chosen.module, *chosen.script] if chosen.module else chosen.script
     script = foreign_command(words, "hpml-lab tuneup --isolate train.py --folder own")
     check_script(script)
     from hpml_lab.referee.tuneup import page

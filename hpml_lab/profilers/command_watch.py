@@ -17,7 +17,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.beside import Notes
 from hpml_lab.profilers.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
 from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
-from hpml_lab.profilers.nvml import Gpus
+from hpml_lab.profilers.nvml import GpuReading, Gpus
 from hpml_lab.profilers.process_tree import (
     CHILD,
     DISK,
@@ -131,7 +131,15 @@ class CommandWatch:
                     gpu_due = now + GPU_PERIOD
                     self._gpu_looks += 1
                     for gpu in gpus.read():
-                        self._gpu[gpu.bus_id] += gpu.utilization or 0
+                        self._note_gpu(gpu, gpus.processes(gpu.bus_id))
+
+    def _note_gpu(self, gpu: GpuReading, processes: set[int]) -> None:
+        """Count a GPU's use, but where only others compute on it."""
+        if processes and processes.isdisjoint(self.tree.living) and all((PROC / str(number)).exists() for number in processes):
+            return
+        if gpu.utilization is None:
+            self._notes.add(f"The use of GPU {gpu.bus_id} is not given: whether it is what bounds the program is not known.")
+        self._gpu[gpu.bus_id] += gpu.utilization or 0
 
     def diagnosis(self, unseen: float = 0.0) -> CommandDiagnosis:
         """What bounds the program.

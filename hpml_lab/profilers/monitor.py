@@ -6,6 +6,7 @@ much of a core (`tests/bench_monitor.py` measures both).
 """
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -132,6 +133,7 @@ class Monitor:
     def __enter__(self) -> "Monitor":
         if self._thread is not None or self.samples:
             raise LabError("This monitor has run already.", "Make a new one for each run.")
+        began = CLOCK()
         self._stop, self._gpus = threading.Event(), Gpus()
         self._notes = Notes(self._gpus.note)
         self._table = None if self._path is None else SampleFile(Path(self._path))
@@ -146,7 +148,7 @@ class Monitor:
         self._gpu_energy = {gpu.bus_id: gpu.energy for gpu in gpus}
         self._start = self._counters()
         if self._tree is not None:  # what a command took before the monitor looked at it counts as well
-            self._start = replace(self._start, process_cpu=0.0)
+            self._start = replace(self._start, at=began, process_cpu=0.0)
         self._before = self._start
         thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
         with self._notes.step("There is but one sample"):
@@ -270,8 +272,15 @@ class Monitor:
 
 
 def _disk_bytes() -> tuple[int, int] | None:
-    disk = psutil.disk_io_counters()
-    return disk and (disk.read_bytes, disk.write_bytes)
+    """Bytes read and written of the disks themselves: volumes and arrays lie on them, and would count the same bytes again."""
+    disks = [disk for name, disk in psutil.disk_io_counters(perdisk=True).items() if _is_a_disk(name)]
+    disks = disks or [psutil.disk_io_counters()]
+    return disks[0] and (sum(disk.read_bytes for disk in disks), sum(disk.write_bytes for disk in disks))
+
+
+@functools.cache
+def _is_a_disk(name: str) -> bool:
+    return Path("/sys/block", name, "device").exists()
 
 
 def _memory_used() -> float:

@@ -66,6 +66,12 @@ class Gpus:
                 return _text(found.busId)
         return None
 
+    def processes(self, bus_id: str) -> set[int]:
+        """The processes that compute on a GPU, as far as NVML names them; in a container it may name them by other numbers."""
+        handle = dict(self._handles).get(bus_id)
+        found = handle and self._ask(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        return {process.pid for process in found or ()}
+
     def utilization_samples(self, bus_id: str, since: float) -> list[tuple[float, int]]:
         """(seconds since the epoch, %) of NVML's own short samples of a GPU's use after `since`; [] where it has none."""
         handle = dict(self._handles).get(bus_id)

@@ -140,7 +140,7 @@ class ProcessTree:
         now, elapsed, busy = self._times(), max(at - self._last, 1e-9), _busy_seconds()
         (read, written), self._moved = self._moved, self._bytes()
         with contextlib.suppress(OSError):  # it may have ended
-            self.cores = os.sched_getaffinity(self._root)
+            self.cores = _cores_of(self._root)
         changes = {}
         for who, times in now.items():
             before = self._before.get(who, ThreadTimes(0.0, 0.0, 0))
@@ -268,3 +268,12 @@ def _bytes_of(process: int) -> tuple[int, int]:
         return int(lines["read_bytes"]), int(lines["write_bytes"])
     except (OSError, KeyError, ValueError):
         return 0, 0
+
+
+def _cores_of(process_id: int) -> set[int]:
+    """The cores of all threads of a process: OpenMP may have bound the first one, whose mask is the process's, to one core."""
+    found: set[int] = set()
+    for thread in os.listdir(PROC / str(process_id) / "task"):
+        with contextlib.suppress(OSError):  # it has ended
+            found |= os.sched_getaffinity(int(thread))
+    return found

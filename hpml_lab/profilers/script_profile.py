@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -97,6 +98,8 @@ def profile_script(
                 found.exit_code = exit_code(wait_with_usage(process)[0])
                 found.seconds = time.perf_counter() - start
                 if sampler:
+                    if subprocesses:  # one that the script has left running would be watched on
+                        sampler.send_signal(signal.SIGINT)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         sampler.wait(WRITE_SECONDS)
             found.how = f"{'py-spy' if sampler else 'a thread in the script'}, {rate} samples a second"

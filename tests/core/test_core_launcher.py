@@ -511,6 +511,7 @@ def test_fifty_launches_leave_nothing(nothing_left, own_folder):
 
 
 OTHER_METHODS = """
+import os, tempfile
 import torch
 from torch import distributed as dist
 from hpml_lab.core.system.launcher import launch
@@ -521,13 +522,18 @@ class Pair:
 def shared(tensor):
     tensor += dist.get_rank()
     dist.all_reduce(tensor)
-    return Pair(tensor, torch.get_num_threads())
+    import of_this_folder
+    return Pair(tensor, [torch.get_num_threads(), os.environ["MINE"], of_this_folder.NUMBER])
 
 def fail():
     raise ValueError("a bad value")
 
+os.chdir(tempfile.mkdtemp())  # as `%cd` does in a notebook
+with open("of_this_folder.py", "w") as file:
+    file.write("NUMBER = 7")
 given = torch.zeros(2)
 for method in ("forkserver", "forkserver", "spawn"):
+    os.environ["MINE"] = os.environ.get("MINE", "") + method[0]
     pairs = launch(shared, given, ranks=1 if method == "spawn" else 2, method=method)
     print(method, [(pair.a.tolist(), pair.b) for pair in pairs])
 print(given.tolist())
@@ -541,13 +547,13 @@ except Exception as error:
 def test_functions_without_a_module_run_in_other_processes_too(nothing_left):
     finished = run_python(["-c", OTHER_METHODS], deadline_seconds=500)
     assert finished.stdout.splitlines() == [
-        "forkserver [([1.0, 1.0], 1), ([1.0, 1.0], 1)]",
-        "forkserver [([1.0, 1.0], 1), ([1.0, 1.0], 1)]",
-        "spawn [([0.0, 0.0], 1)]",
+        "forkserver [([1.0, 1.0], [1, 'f', 7]), ([1.0, 1.0], [1, 'f', 7])]",
+        "forkserver [([1.0, 1.0], [1, 'ff', 7]), ([1.0, 1.0], [1, 'ff', 7])]",
+        "spawn [([0.0, 0.0], [1, 'ffs', 7])]",
         "[0.0, 0.0]",
         finished.stdout.splitlines()[-1],
     ], finished.stderr
-    assert "raised ValueError: a bad value (line 15 of <string>)" in finished.stdout
+    assert "raised ValueError: a bad value (line 17 of <string>)" in finished.stdout
 
 
 TERMINAL = """

@@ -86,9 +86,10 @@ def launch(
             importlib.import_module("torch._dynamo")
     pickler = _pickler(method)
     call = (function, arguments) if method == "fork" else _call_by_value(function, arguments, pickler)
+    around = None if method == "fork" else (dict(os.environ), os.getcwd())
     with tempfile.TemporaryDirectory(prefix="hpml-ranks-") as folder:
         calls = {
-            str(rank): (_run_rank, folder, rank, ranks, device, deadline_seconds, pickler.__name__, call)
+            str(rank): (_run_rank, folder, rank, ranks, device, deadline_seconds, pickler.__name__, call, around)
             for rank in range(ranks)
         }
         outcomes = list(run_in_children(calls, context=_context(method), deadline_seconds=deadline_seconds).values())
@@ -194,9 +195,24 @@ def _result(rank: int, data: bytes) -> Any:
 
 
 def _run_rank(
-    folder: str, rank: int, ranks: int, device: str, deadline_seconds: float, pickler: str, call: tuple | bytes
+    folder: str,
+    rank: int,
+    ranks: int,
+    device: str,
+    deadline_seconds: float,
+    pickler: str,
+    call: tuple | bytes,
+    around: tuple[dict[str, str], str] | None,
 ) -> bytes:
-    """Join the group, call the function, leave the group."""
+    """Join the group, call the function, leave the group.
+
+    around  the environment and the folder of the process that launches, which a fork has and a fork server has from its start
+    """
+    if around is not None:
+        os.environ.clear()
+        os.environ.update(around[0])
+        if around[1] not in sys.path:  # spawn puts the folder there in which multiprocessing was imported
+            sys.path.insert(0, around[1])
     watch = threading.Timer(0.9 * deadline_seconds, note_thread, (Path(folder), rank, threading.get_ident()))
     watch.daemon = True
     watch.start()
