@@ -110,6 +110,9 @@ del cached[prefix]
     overwritten-but-found :: pass :: A free block that is taken will hold other tokens. Who finds it by its old prefix reads the
         wrong ones. (nano-vllm: issue 163.)
 free[:] = usable[new:]
+    entered-too-early :: free[:] = usable[new:]; cached.update({tuple(tokens[:n]): (table + usable)[n // size - 1] for n in
+        range(size, end + 1, size)}) :: A new block holds nothing yet. Who finds it by its prefix before the step is done reads
+        what was there before.
     not-in-place :: free = usable[new:] :: The caller's list stays as it was: change `free` itself, do not give the name to
         another list.
     still-free :: free[:] = usable :: What is in a table is not free.
