@@ -79,10 +79,7 @@ def _own_names(out: Path) -> Iterator[tuple[Path, Path]]:
                 break
             except BlockingIOError:
                 continue
-            except (
-                OSError,
-                ValueError,
-            ):  # no file at all, or a file system without locks: the monitor says what it cannot write
+            except (OSError, ValueError):  # no locks there, or no file: the monitor says what it cannot write
                 break
         yield table, picture
 

@@ -57,7 +57,7 @@ def profile(chosen: argparse.Namespace) -> int:
     from hpml_lab.profilers.beside import say
     from hpml_lab.profilers.script_profile import profile_script, write_page
 
-    require_writable(chosen.out.parent, "--out")
+    require_writable(chosen.out.parent, "--out")  # it is made where it is not there
     output_file(chosen.out, "--out")
     words = ["-m", *chosen.module, *chosen.script] if chosen.module else chosen.script
 
