@@ -21,10 +21,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 SLICE, DEVICE_SLICE = 0.02, 0.1  # seconds; a GPU is waited for at the end of each
 EVENTS = 20_000  # no slice begins after so many; the last one may add as many as fit into it
+WORK = tuple(os.path.join("torch", *names) for names in (("nn", "modules", "module.py"), ("optim", "optimizer.py")))
+CALLS = ("_call_impl", "wrapper")  # by which these run a module's call and an optimizer's step
 WORK_SECONDS = 1.0  # a script that calls no module and no optimizer for so long is recorded all the same
 # Python calls it in the main thread as soon as that runs Python code: torch's profiler must stop in the thread that started it.
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -44,7 +47,6 @@ class OperatorRecorder:
         self._recorded, self._events, self._files = 0.0, 0, 0
         self._began = 0.0
         self._work = threading.Event()
-        self._hooks: list[Any] = []
         self._process = os.getpid()
         self._call = _PENDING(self._next_slice)  # kept: C calls it
 
@@ -54,13 +56,12 @@ class OperatorRecorder:
         """Wait for the script's work; torch has just been imported."""
         from torch.autograd import profiler
         from torch.nn.modules.module import register_module_forward_pre_hook
-        from torch.optim.optimizer import register_optimizer_step_pre_hook
 
         self._prepare, self._enable = profiler._prepare_profiler, profiler._enable_profiler
         self._disable = profiler._disable_profiler
         profiler._prepare_profiler = self._after_our_end(self._prepare)
         profiler._enable_profiler = self._after_our_end(self._enable)
-        self._hooks = [register_module_forward_pre_hook(self._first_work), register_optimizer_step_pre_hook(self._first_work)]
+        self._hook = register_module_forward_pre_hook(lambda *_: self._work.set())  # starts nothing: operators may be open
         if hasattr(os, "register_at_fork"):
             # A child would go on recording, and never stop: nothing records from here until the fork is over.
             os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
@@ -76,18 +77,30 @@ class OperatorRecorder:
 
         return begin
 
-    def _first_work(self, *_: object) -> None:
-        """A module or an optimizer is called for the first time. Nothing is started here: spans and operators may be open."""
-        self._work.set()
-        hooks, self._hooks = self._hooks, []
-        for hook in hooks:
-            hook.remove()
+    def _works(self) -> bool:
+        """Whether a module or an optimizer has been called.
+
+        A hook says it. torch.compile would warn of the hook and trace it: where that is loaded, as it is by every optimizer,
+        the main thread's stack says it instead.
+        """
+        compiles = "torch._dynamo" in sys.modules
+        if compiles and not self._work.is_set() and _in_a_call(sys._current_frames().get(threading.main_thread().ident)):
+            self._work.set()
+        if compiles or self._over or self._work.is_set():
+            self._hook.remove()  # here alone: the main thread may go through the hooks
+        return self._work.is_set()
 
     def _ask_for_slices(self) -> None:
         """In a thread: first what the script does before it calls a module; then, in its place, what it does from there on."""
-        if not self._work.wait(WORK_SECONDS):
-            self._record_until(self._work.is_set)
-            self._work.wait()
+        end = time.monotonic() + WORK_SECONDS
+        while not self._works() and time.monotonic() < end:
+            time.sleep(SLICE)
+        if not self._work.is_set():
+            self._record_until(self._works)
+            while not (self._works() or self._over):
+                time.sleep(SLICE)
+            if self._over:
+                return
             for number in range(self._files):
                 self._file(number).unlink(missing_ok=True)
             self._recorded, self._events = 0.0, 0
@@ -186,6 +199,14 @@ class OperatorRecorder:
             with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
                 self._device = torch.cuda.is_available()
         return self._device
+
+
+def _in_a_call(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name in CALLS and frame.f_code.co_filename.endswith(WORK):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_traced() -> bool:

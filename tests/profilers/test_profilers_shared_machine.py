@@ -1,6 +1,7 @@
 """Watching a program on a machine that others use too: their GPUs, their tables, volumes over disks, threads that are bound."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -144,3 +145,29 @@ def test_a_module_gets_all_of_its_arguments(words, script, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert main(["profile", *words]) == 2
     assert given == [script]
+
+
+COMPILED = """
+import warnings
+warnings.simplefilter("error", UserWarning)
+import torch
+net = torch.compile(torch.nn.Linear(2, 2), backend="eager")
+inner = torch.nn.Linear(2, 2)
+@torch.compile(backend="eager", fullgraph=True)
+def step(x):
+    return inner(x).sum()
+for _ in range(200):
+    net(torch.ones(1, 2))
+    step(torch.ones(1, 2))
+print("done")
+"""
+
+
+def test_compiled_nets_run_under_a_profile_as_without(tmp_path):
+    """A global hook of modules would be warned of, and traced into a graph that it breaks."""
+    (tmp_path / "train.py").write_text(COMPILED)
+    done = subprocess.run(
+        [sys.executable, "-m", "hpml_lab", "profile", "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0 and done.stdout == "done\n", done.stderr
+    assert not re.search("Warning|Error", done.stderr), done.stderr
