@@ -2,6 +2,8 @@
 
 import ctypes
 import threading
+from collections.abc import Callable
+from functools import partial
 
 
 class _NothingError(BaseException):
@@ -11,7 +13,12 @@ class _NothingError(BaseException):
 def raise_in(thread: int, error: type[BaseException]) -> None:
     """Have Python raise `error` in the thread of that `threading.get_ident()`, as soon as it runs Python; call `nothing_waits`
     when that need no longer be."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
+    to_raise_in(thread, error)()
+
+
+def to_raise_in(thread: int, error: type[BaseException]) -> Callable[[], object]:
+    """`raise_in` as a function without a line of Python, so that nothing is raised in itself."""
+    return partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
 def nothing_waits() -> None:

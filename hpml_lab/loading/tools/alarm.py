@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from hpml_lab.core.system.must_finish import must_finish
-from hpml_lab.core.system.raised_elsewhere import nothing_waits, raise_in
+from hpml_lab.core.system.raised_elsewhere import nothing_waits, raise_in, to_raise_in
 from hpml_lab.core.system.shared_clock import CLOCK
 
 LONGEST = 3600.0  # seconds until the alarm looks again: timers take no number of any size
@@ -33,57 +33,73 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
         with _by_thread(left, first):
             yield
         return
-    asked, over, rang = CLOCK(), False, False
+    asked, waiter, over = CLOCK(), threading.get_ident(), False
+    bell: type[TooLateError] | None = None
 
     def ring(_: int, frame: FrameType | None) -> None:
-        nonlocal rang
+        nonlocal bell
         if over:  # it came at the last moment
             return
         if (seconds := _or_soon(left(asked), frame)) <= 0:
-            rang = True
-            signal.setitimer(signal.ITIMER_REAL, FINISH)  # once more, should a bare `except:` of a data set stop it
-            raise TooLateError
+            bell = bell or _bell(waiter)
+            signal.setitimer(signal.ITIMER_REAL, FINISH)  # once more, should a data set keep the error
+            raise bell
         signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST))
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
         signal.setitimer(signal.ITIMER_REAL, min(first, LONGEST))
         yield
-        if rang:  # it was stopped: what came is not what was asked for
+        if bell:  # it was stopped: what came is not what was asked for
             raise TooLateError
     finally:
         over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        _end(bell)
 
 
 @contextlib.contextmanager
 def _by_thread(left: Callable[[float], float], first: float) -> Iterator[None]:
     asked, waiter = CLOCK(), threading.get_ident()
-    over, turn, raised = threading.Event(), threading.Lock(), False
+    over, turn = threading.Event(), threading.Lock()
+    bell: type[TooLateError] | None = None
 
     def watch() -> None:
-        nonlocal raised
+        nonlocal bell
         seconds = first
         while not over.wait(min(seconds, LONGEST)):
             if (seconds := _or_soon(left(asked), sys._current_frames().get(waiter))) > 0:
                 continue
             with turn:
                 if not over.is_set():
-                    raised = True
-                    raise_in(waiter, TooLateError)
+                    bell = bell or _bell(waiter)
+                    raise_in(waiter, bell)
             seconds = FINISH
 
     threading.Thread(target=watch, daemon=True, name="deadline of a batch").start()
     try:
         yield
-        if raised:
+        if bell:
             raise TooLateError
     finally:
         with turn:
             over.set()
-        if raised:
-            nothing_waits()  # it may have come at the last moment
+        _end(bell)
+
+
+def _bell(thread: int) -> type[TooLateError]:
+    """TooLateError as it is raised in that thread. A bare `except:` stops it, and may be tried again for ever; but Python drops
+    an error at the end of its `except:`, and dropped this one is raised anew, outside of the `try`.
+    """
+    dropped = staticmethod(to_raise_in(thread, TooLateError))
+    return type(TooLateError.__name__, (TooLateError,), {"__module__": __name__, "__del__": dropped})
+
+
+def _end(bell: type[TooLateError] | None) -> None:
+    if bell is not None:
+        del bell.__del__
+        nothing_waits()  # it may have come at the last moment
 
 
 def _or_soon(seconds: float, frame: FrameType | None) -> float:
