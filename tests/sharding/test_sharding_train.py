@@ -192,7 +192,7 @@ def test_a_finished_run_trains_no_further(whole, tmp_path):
     assert same(run(tmp_path, steps=4), first)
 
 
-STAGES = (0, 2, 3)
+STAGES, BF16 = (0, 2, 3), "bf16"
 
 
 def quietly(runs):
@@ -206,10 +206,10 @@ def quietly(runs):
 @pytest.fixture(scope="module")
 def by_deepspeed(tmp_path_factory):
     """{stage: folder} of runs to step 6 and on to step 12, all on the ranks of one launch, which import DeepSpeed once."""
-    runs, folders = [], {stage: tmp_path_factory.mktemp(f"stage{stage}") for stage in STAGES}
+    runs, folders = [], {stage: tmp_path_factory.mktemp(f"stage{stage}") for stage in (*STAGES, BF16)}
     for stage, folder in folders.items():
         config = json.loads(Path(train.__file__).with_name("deepspeed.json").read_text())
-        config["zero_optimization"]["stage"] = stage
+        config |= {BF16: {"enabled": True}} if stage == BF16 else {"zero_optimization": {"stage": stage}}
         (folder / "config.json").write_text(json.dumps(config))
         runs += [options(folder, steps, deepspeed_config=str(folder / "config.json")) for steps in (6, 12)]
     launch(quietly, runs, deadline_seconds=500)
@@ -222,6 +222,13 @@ def test_deepspeed_trains_the_same_and_continues(whole, by_deepspeed, stage):
     folder = by_deepspeed[stage]
     assert "from step 6" in (folder / "rank0.log").read_text()
     assert close(torch.load(folder / "model.pt", weights_only=True), whole[1])
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+def test_what_goes_in_is_converted_as_deepspeed_converts_the_weights(whole, by_deepspeed):
+    weights = torch.load(by_deepspeed[BF16] / "model.pt", weights_only=True)
+    assert {value.dtype for value in weights.values()} == {torch.bfloat16}
+    assert all(torch.allclose(weights[name].float(), whole[1][name], atol=0.02) for name in weights)
 
 
 # ---- a model and data of one's own: dropout, batch norm, augmentation, a Dataset that has no slices -----------------------

@@ -120,10 +120,11 @@ def prepare_deepspeed(device: torch.device, extensions: Path) -> None:
 
 
 def deepspeed_engine(config: dict[str, Any]) -> Any:
-    """DeepSpeed's engine, which does what the JSON says; what the JSON omits is ours."""
+    """DeepSpeed's engine, which does what the JSON says; what it omits is ours. Inputs follow weights of "bf16"."""
     import deepspeed
 
     model = make_model()
+    model.register_forward_pre_hook(lambda m, xs: xs[0].type_as(next(m.parameters())) if xs[0].is_floating_point() else None)
     own = {} if "optimizer" in config else {"optimizer": make_optimizer}
     own |= {} if "scheduler" in config else {"lr_scheduler": make_schedule}
     return deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config, **own)[0]
@@ -236,8 +237,7 @@ def connect(device: torch.device) -> None:
     options: dict[str, Any] = {"backend": "nccl", "device_id": device} if device.type == "cuda" else {"backend": "gloo"}
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if "RANK" not in os.environ:
-        options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    options |= {} if "RANK" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     dist.init_process_group(timeout=timedelta(minutes=5), **options)
 
 
