@@ -12,8 +12,9 @@ env:
 lab:  ## open the workbook in JupyterLab
 	@$(PYTHON) bootstrap.py lab $(ARGS)
 
-topic: env  ## one topic: make topic T=nets runs its notebook, tests and exercises, and the house test
+topic:  ## one topic: make topic T=nets runs its notebook, tests and exercises, and the house test
 	@test -n "$(T)" || { echo 'Which one? make topic T=nets, or T=nets,race'; exit 2; }
+	@$(PYTHON) bootstrap.py
 	@$(BIN)/python -m pytest -n auto --topics $(T) $(ARGS)
 
 check: lint  ## what the changes since the last push can break: make check REV=HEAD~3 for another start

@@ -171,6 +171,8 @@ def make_venv() -> None:
         fail(f"{ROOT} is read-only for you.", "copy the folder to a place where you may write, and run the command there.")
     if os.path.lexists(VENV) and not VENV.is_dir():
         fail(".venv is there, but it is not a folder.", "rename or remove it.")
+    if VENV.is_symlink() and any(VENV.iterdir()):
+        fail(f".venv is a link to {VENV.resolve()}, which may be another project's.", "empty that folder, or remove the link.")
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < DISK_NEEDED_GB:
         fail(f"only {free:.1f} GB of disk are free; the packages need up to {DISK_NEEDED_GB} GB.", "free some space.")

@@ -382,7 +382,7 @@ def why_at_night(item):
             raise pytest.UsageError(f'{item.nodeid}: say why it waits for the night: @pytest.mark.{mark.name}("a few words")')
         if mark and mark.name == "nightly":
             return f"{mark.args[0]}: runs with `make nightly`"
-        if mark and not plan.CHOSEN.touches(mark.kwargs["files"]):
+        if mark and not plan.CHOSEN.touches((plan.relative(item.path), *mark.kwargs["files"])):
             return f"{mark.args[0]}: runs with `make nightly`, or where its files changed"
     return None
 
@@ -428,4 +428,4 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.write_line(", ".join(parts))
     if config.option.store_seconds:
         # A group of which everything was skipped, such as a long test by day, keeps the seconds that it had.
-        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items() if seconds > 0.1})
+        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items() if seconds})

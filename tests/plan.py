@@ -26,7 +26,10 @@ ALWAYS = tuple(
 EXERCISES = "tests/test_exercises.py"
 NEW_SECONDS = 60.0
 # What decides how every test runs, or with which libraries.
-EVERYTHING = ("conftest.py", "pyproject.toml", "requirements.lock", "tests/plan.py", "tests/sanitize.cfg")
+EVERYTHING = (
+    *("conftest.py", "tests/plan.py", "tests/hanging.py", "tests/sanitize.cfg", "pyproject.toml", "requirements.lock"),
+    *("hpml_lab/__init__.py", "hpml_lab/__main__.py"),
+)
 # Long tests, each a group of its own: a worker that took one with the rest of its file would end the run alone.
 APART = (
     "tests/test_processors.py::",
@@ -58,6 +61,12 @@ def file_of(module: str) -> str | None:
     path = ROOT / module.replace(".", "/")
     found = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     return relative(found) if found.is_file() else None
+
+
+def of_tests(module: str) -> str | None:
+    """The file of a module that only tests import."""
+    path = ROOT / "tests" / f"{module}.py"
+    return relative(path) if path.is_file() else None
 
 
 @functools.cache
@@ -98,7 +107,7 @@ def used(tree: ast.Module, strings: bool = False) -> set[str]:
     taken = attributes(nodes)
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {file_of(alias.name) for alias in node.names}
+            found |= {file_of(alias.name) or of_tests(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (door := file_of(node.module or "")):
             for alias in node.names:
                 if inner := file_of(f"{node.module}.{alias.name}"):
@@ -109,8 +118,8 @@ def used(tree: ast.Module, strings: bool = False) -> set[str]:
                     found |= {offered(door)[alias.name], f"{door}:names"}
                 else:
                     found.add(door)
-        elif isinstance(node, ast.ImportFrom) and node.module and (ROOT / "tests" / f"{node.module}.py").is_file():
-            found.add(f"tests/{node.module}.py")
+        elif isinstance(node, ast.ImportFrom):
+            found.add(of_tests(node.module or ""))
         elif strings and isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(experiment_files().get(node.value))
             for name in re.findall(r"hpml_lab(?:\.\w+)+", node.value):
@@ -165,7 +174,7 @@ def graph() -> dict[str, set[str]]:
     for path in python_files(PACKAGE):
         add(path, used(parsed(path)))
     for path in python_files(ROOT / "tests"):
-        if "/answers/" not in path:
+        if "/answers/" not in path and path not in EVERYTHING:
             add(path, used_by_a_test(path))
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
         path, topic = relative(notebook), topic_of(relative(notebook))

@@ -213,6 +213,15 @@ def test_a_venv_that_is_no_folder_is_named(project, target):
     assert setup.returncode == 1 and ".venv is there, but it is not a folder.\nWhat to do: rename or remove it." in said
 
 
+def test_a_venv_that_is_a_link_to_something_is_not_emptied(project, tmp_path):
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (elsewhere / "pyvenv.cfg").write_text("another project's")
+    (project / ".venv").symlink_to(elsewhere)
+    setup = start_setup(project)
+    assert ".venv is a link to" in setup.communicate(timeout=300)[0] and setup.returncode == 1
+    assert (elsewhere / "pyvenv.cfg").read_text() == "another project's"
+
+
 def test_a_folder_that_cannot_be_written_is_named(bootstrap, monkeypatch):
     monkeypatch.setattr(bootstrap.os, "access", lambda path, mode: False)
     with pytest.raises(SystemExit, match="read-only for you.\nWhat to do: copy the folder"):

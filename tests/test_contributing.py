@@ -42,7 +42,7 @@ def test_an_addition_touches_the_files_that_the_command_writes(kind, heading, nu
         text = (ROOT / path).read_text(encoding="utf-8")
         assert example[1] in text or example[1].replace("-", "_") in text, f"{path} has nothing of {example[1]}"
     [command] = re.findall(r"^hpml-lab new (\w+) ([\w-]+) --notebook (\d\d)$", section(heading), flags=re.MULTILINE)
-    assert command[0] == kind and new.planned(ROOT, *command)
+    assert command[0] == kind and new.find_notebook(ROOT, command[2])
 
 
 def test_a_fix_touches_a_module_and_the_test_that_imports_it():

@@ -261,6 +261,24 @@ def test_the_notebook_is_green_with_everything_solved(name, monkeypatch):
             assert "exercise-check" not in cell.metadata.get("tags", []) or ": right." in repr(done.result), cell.source
 
 
+STORED_CHECK = re.compile(r'^check\("([\w-]+)", (\w+)\)', flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_store_what_a_check_and_a_prediction_say_now(path, monkeypatch):
+    """nbval compares these texts too, but a change of a check alone runs no notebook."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    no_prediction, shell = repr(predicted(..., 1.0, "times")), InteractiveShell()
+    for cell in read(path.stem).cells:
+        stored = [output["data"]["text/plain"] for output in cell.get("outputs", []) if "text/plain" in output.get("data", {})]
+        if found := STORED_CHECK.search(cell.source):
+            shell.user_ns |= {found[2]: ..., "check": check}  # 00 defines the answer in the cell itself
+            said = repr(shell.run_cell(cell.source).result)
+            assert stored == [said], f"{path.name}, cell {cell.id}: make outputs ARGS=notebooks/{path.name}"
+        elif re.search(r"^predicted\(", cell.source, flags=re.MULTILINE):
+            assert stored == [no_prediction], f"{path.name}, cell {cell.id}: make outputs ARGS=notebooks/{path.name}"
+
+
 def test_an_untouched_stub_is_not_yet_an_answer():
     def stub(a):
         """Write me."""

@@ -378,7 +378,10 @@ def test_what_stands_next_to_the_experiments_is_listed_and_used_by_several(topic
     found = {path.stem for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")}
     text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
     listed = dict(re.findall(r"^    (\w+) +(.+)$", text, flags=re.MULTILINE))
-    assert found - slugs == listed.keys(), f"say in {topic}/experiments/__init__.py what it holds; it is no experiment"
+    assert found - slugs == listed.keys(), (
+        f"{topic}/experiments/: {sorted((found - slugs) ^ listed.keys())} is no experiment. List it in __init__.py with what "
+        "it holds, or take it off the list, or move it"
+    )
     package = f"hpml_lab.{topic}.experiments."
     for name, what in listed.items():
         importing = {module.removeprefix(package).split(".")[0] for module in importers().get(package + name, ())}

@@ -47,7 +47,8 @@ def test_every_mark_is_called():
 
 
 def item(mark):
-    return SimpleNamespace(nodeid="tests/a.py::test_b", get_closest_marker=lambda name: mark if mark.name == name else None)
+    found = {"get_closest_marker": lambda name: mark if mark.name == name else None}
+    return SimpleNamespace(nodeid="tests/a.py::test_b", path=ROOT / "tests" / "a.py", **found)
 
 
 def test_a_run_says_why_a_test_waits_and_ends_where_nobody_said_it(request, monkeypatch):
@@ -55,6 +56,9 @@ def test_a_run_says_why_a_test_waits_and_ends_where_nobody_said_it(request, monk
     monkeypatch.setattr(plan, "CHOSEN", Plan(set(), {"docs/conf.py"}))
     assert why(item(pytest.mark.nightly("a thousand draws").mark)) == "a thousand draws: runs with `make nightly`"
     assert why(item(pytest.mark.environment("Chromium", files=("docs",)).mark)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "CHOSEN", Plan(set(), {"tests/a.py"}))
+        assert why(item(pytest.mark.environment("Chromium", files=("docs",)).mark)) is None, "whoever edits a test sees it run"
     assert why(item(pytest.mark.environment("Chromium", files=("data",)).mark)).startswith(
         "Chromium: runs with `make nightly`, or"
     )

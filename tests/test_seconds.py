@@ -19,14 +19,14 @@ EXPERIMENT_SECONDS, TOPIC_SECONDS = 18.0, 70.0
 # Of experiments, and of a topic. A ladder times and checks a dozen changes one after another; a shorter one would measure less
 # than it says. A detector that sees fewer or smaller patients finds less than its claim says.
 LONGER_SECONDS = {
-    "debug-apis": 24.0,  # each sample puts a tool on and takes it off again
+    "debug-apis": 20.0,  # each sample puts a tool on and takes it off again
     "disk-iops": 20.0,  # each figure of fio's is a program that starts
     "inference-pipeline": 22.0,  # nine spans of traffic, a second each
     "lung-nodule-pipeline": 50.0,  # as on the slower of two processors
     "nodule-detector": 20.0,
     "profile-loop": 20.0,
     "profiling": 80.0,  # with tune-up
-    "tune-up": 45.0,  # a dozen copies of a script, each of which imports torch
+    "tune-up": 36.0,  # a dozen copies of a script, each of which imports torch
     "tuning": 85.0,  # 13 experiments
 }
 

@@ -48,42 +48,42 @@ def state(folder):
 
 
 def test_an_experiment_is_a_module_a_name_a_test_and_a_section():
-    planned, to_fill_in = new.planned(ROOT, "experiment", "warm-restarts", "3")
+    planned, to_fill_in = new.planned(ROOT, "experiment", "kept-for-the-test", "3")
     module, front_door, test, notebook = planned.values()
     assert [path.relative_to(ROOT).as_posix() for path in planned] == [
-        "hpml_lab/nets/experiments/warm_restarts.py",
+        "hpml_lab/nets/experiments/kept_for_the_test.py",
         "hpml_lab/nets/__init__.py",
-        "tests/nets/test_nets_warm_restarts.py",
+        "tests/nets/test_nets_kept_for_the_test.py",
         "notebooks/03_nets.ipynb",
     ]
-    assert '@experiment("warm-restarts", ' in module and "class WarmRestartsRow(Row):" in module
+    assert '@experiment("kept-for-the-test", ' in module and "class KeptForTheTestRow(Row):" in module
     before = (ROOT / "hpml_lab" / TOPIC / "__init__.py").read_text(encoding="utf-8").splitlines()
     added = [line for line in front_door.splitlines() if line not in before]
-    assert re.fullmatch(r"    warm_restarts +TODO: what it shows", added[0]), "in the docstring, in its column"
-    assert added[1:] == ["    from hpml_lab.nets.experiments.warm_restarts import warm_restarts as warm_restarts"]
+    assert re.fullmatch(r"    kept_for_the_test +TODO: what it shows", added[0]), "in the docstring, in its column"
+    assert added[1:] == ["    from hpml_lab.nets.experiments.kept_for_the_test import kept_for_the_test as kept_for_the_test"]
     assert front_door.index(added[1]) > front_door.index("import move_to_gpu"), "behind the experiments that were there"
-    assert 'ran("warm-restarts")' in test
+    assert 'ran("kept-for-the-test")' in test
     cells = nbformat.reads(notebook, as_version=4).cells
-    own = [cell.id for cell in cells if cell.id.startswith("warm-restarts-")]
-    assert own == [f"warm-restarts-{part}" for part in ("text", "predict", "guess", "run", "predicted", "text-2", "reading")]
-    assert cells[[cell.id for cell in cells].index(own[-1]) + 1].source.startswith("## Five questions")
+    own = [cell.id.removeprefix("kept-for-the-test-") for cell in cells if cell.id.startswith("kept-for-the-test-")]
+    assert own == ["text", "predict", "guess", "run", "predicted", "text-2", "reading"]
+    assert cells[[cell.id for cell in cells].index(f"kept-for-the-test-{own[-1]}") + 1].source.startswith("## Five questions")
     assert [tests for _, tests in to_fill_in] == [new.MARKED[1], [*new.NOT_RUN, new.NOT_TIMED, new.NOT_READ]]
 
 
 def test_an_exercise_is_a_judge_its_answers_and_three_cells():
-    planned, _ = new.planned(ROOT, "exercise", "mean-of-values", NOTEBOOK)
+    planned, _ = new.planned(ROOT, "exercise", "also-for-the-test", NOTEBOOK)
     judge, answers, notebook = planned.values()
     assert [path.relative_to(ROOT).as_posix() for path in planned] == [
-        "hpml_lab/nets/exercises/mean_of_values.py",
-        "tests/nets/answers/mean_of_values.py",
+        "hpml_lab/nets/exercises/also_for_the_test.py",
+        "tests/nets/answers/also_for_the_test.py",
         "notebooks/03_nets.ipynb",
     ]
-    assert '@exercise("mean-of-values", notebook="03_nets", takes="values", returns=float)' in judge
+    assert '@exercise("also-for-the-test", notebook="03_nets", takes="values", returns=float)' in judge
     assert "def solution(" in answers
     before, after = nbformat.read(NOTEBOOKS / f"{NOTEBOOK}.ipynb", as_version=4), nbformat.reads(notebook, as_version=4)
-    text, stub, check = [cell for cell in after.cells if "mean-of-values" in cell.id]
-    assert text.source.startswith("### Exercise") and check.source == 'check("mean-of-values", mean_of_values)'
-    assert stub.metadata == {"hpml": {"exercise": "mean-of-values"}, "tags": ["exercise"]}
+    text, stub, check = [cell for cell in after.cells if "also-for-the-test" in cell.id]
+    assert text.source.startswith("### Exercise") and check.source == 'check("also-for-the-test", also_for_the_test)'
+    assert stub.metadata == {"hpml": {"exercise": "also-for-the-test"}, "tags": ["exercise"]}
     assert check.metadata == {"tags": ["exercise-check"]}
     minutes = [int(re.search(r"exercises (\d+) minutes", found.cells[0].source)[1]) for found in (before, after)]
     assert minutes[1] - minutes[0] == new.EXERCISE_MINUTES
@@ -128,7 +128,7 @@ def test_every_notebook_takes_one_of_each(path):
         ("experiment", "lessons", "03", "hpml_lab.nets has something else"),
         ("experiment", "class", "03", "not a valid name"),
         ("exercise", "Mean_of", "03", "not a valid name"),
-        ("exercise", "mean-of-values", "77", "there is no notebook '77'. Name one of 00_start"),
+        ("exercise", "also-for-the-test", "77", "there is no notebook '77'. Name one of 00_start"),
     ],
 )
 def test_a_name_or_a_notebook_that_cannot_be_is_said(kind, name, notebook, problem):
@@ -138,7 +138,7 @@ def test_a_name_or_a_notebook_that_cannot_be_is_said(kind, name, notebook, probl
 
 def test_an_installed_package_says_where_it_works(monkeypatch, capsys):
     monkeypatch.setattr(new, "CHECKOUT", False)
-    assert cli.main(["new", "exercise", "mean-of-values", "--notebook", "03"]) == 2
+    assert cli.main(["new", "exercise", "also-for-the-test", "--notebook", "03"]) == 2
     assert "Clone the project" in capsys.readouterr().err
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_written_whole_is_not_written_at_all(tmp_path, monkeypatc
 def test_one_of_each_passes_every_test_but_those_that_it_names(copy):
     """The judges of a new experiment and a new exercise, in a process that has nothing but the copy."""
     named = set()
-    for kind, name in (("experiment", "warm-restarts"), ("exercise", "mean-of-values")):
+    for kind, name in (("experiment", "kept-for-the-test"), ("exercise", "also-for-the-test")):
         done = in_copy(copy, "-m", "hpml_lab", "new", kind, name, "--notebook", "03")
         assert done.returncode == 0, done.stderr
         named |= set(re.findall(r"\btest_\w+", done.stdout.partition("To fill in")[2]))
@@ -185,8 +185,8 @@ def test_one_of_each_passes_every_test_but_those_that_it_names(copy):
         for check in (["check"], ["format", "--check"]):
             done = subprocess.run([ruff, *check, "hpml_lab", "tests"], cwd=copy, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
-    tests = [*(f"tests/test_{name}.py" for name in JUDGES), f"tests/{TOPIC}/test_{TOPIC}_warm_restarts.py"]
-    chosen = f"warm_restarts or warm-restarts or mean-of-values or {NOTEBOOK} or [{TOPIC}] or {TOPIC}/"
+    tests = [*(f"tests/test_{name}.py" for name in JUDGES), f"tests/{TOPIC}/test_{TOPIC}_kept_for_the_test.py"]
+    chosen = f"kept_for_the_test or kept-for-the-test or also-for-the-test or {NOTEBOOK} or [{TOPIC}] or {TOPIC}/"
     chosen += " or class_name or slugs or stored_with"
     done = in_copy(copy, "-m", "pytest", "-q", "-rA", "-p", "no:xdist", "-o", "addopts=", *tests, "-k", chosen)
     failed, passed = (set(re.findall(rf"^{how} .*::(test_\w+)", done.stdout, flags=re.M)) for how in ("FAILED", "PASSED"))
@@ -200,5 +200,5 @@ def test_one_of_each_passes_every_test_but_those_that_it_names(copy):
         "test_notebook_and_checks_name_the_same_exercises",
         "test_it_is_sound",
     } <= passed
-    for marked in ("experiments/warm_restarts.py", "answers/mean_of_values.py", "cell warm-restarts-text"):
+    for marked in ("experiments/kept_for_the_test.py", "answers/also_for_the_test.py", "cell kept-for-the-test-text"):
         assert re.search(rf"{marked}.*TODO", done.stdout), f"the failure shows where to fill in: {marked}"

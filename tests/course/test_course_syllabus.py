@@ -12,6 +12,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 TEXT = (ROOT / "docs" / "syllabus.md").read_text(encoding="utf-8")
 WEEKS = [line.strip("| ").split(" | ") for line in TEXT.splitlines() if re.match(r"\| \d+ \| \[", line)]
 WEEKS_OF_A_TERM = 14
+MINUTES_OFF = 15  # an exercise more or less changes nothing there
 BEYOND = ("21_your_script", "22_decoding", "23_model_parallel")  # for labs, and for a course that goes on
 
 
@@ -35,7 +36,8 @@ def test_every_week_has_its_notebook_and_each_notebook_its_week():
 @pytest.mark.parametrize("week", WEEKS, ids=lambda week: week[0])
 def test_a_week_is_as_long_as_it_says_and_hands_in_two_of_its_exercises(week):
     _, notebooks, _, minutes, exercises, question = week
-    assert int(minutes) == sum(minutes_of(name) for name in notebooks_of(notebooks))
+    there = sum(minutes_of(name) for name in notebooks_of(notebooks))
+    assert abs(int(minutes) - there) <= MINUTES_OFF, f"docs/syllabus.md says {minutes} minutes for {notebooks}: write {there}"
     named = re.findall(r"`([\w-]+)`", exercises)
     assert len(named) == 2 and {exercise_modules()[name][0] for name in named} <= set(notebooks_of(notebooks))
     assert question.endswith("?")
