@@ -2,6 +2,6 @@
 
 import sys
 
-from hpml_lab.cli import main
+from hpml_lab.cli import as_program
 
-sys.exit(main())
+sys.exit(as_program())

@@ -4,6 +4,7 @@ Imports are late on purpose: `--help` answers at once, and `doctor` works where 
 """
 
 import argparse
+import atexit
 import contextlib
 import errno
 import os
@@ -66,6 +67,21 @@ def make_parser() -> argparse.ArgumentParser:
     for module in COMMANDS:
         module.add_parser(commands)
     return parser
+
+
+def as_program() -> int:
+    """`main` as a program of its own: interrupted, it ends by that signal at its very end, so that a loop of the shell ends, too."""
+    ended = []
+    atexit.register(lambda: ended == [INTERRUPTED] and _end_by(signal.SIGINT))
+    ended.append(main())
+    return ended[0]
+
+
+def _end_by(number: int) -> None:
+    if os.name == "posix":
+        sys.stdout.flush()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
