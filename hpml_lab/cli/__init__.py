@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def as_program() -> int:
-    """`main` as a program of its own: interrupted, it ends by that signal at its very end, so that a loop of the shell ends, too."""
+    """`main` as a program of its own: interrupted, it ends by that signal at its very end, so that a shell's loop ends, too."""
     ended = []
     atexit.register(lambda: ended == [INTERRUPTED] and _end_by(signal.SIGINT))
     ended.append(main())

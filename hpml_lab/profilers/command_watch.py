@@ -139,6 +139,8 @@ class CommandWatch:
             return
         if gpu.utilization is None:
             self._notes.add(f"The use of GPU {gpu.bus_id} is not given: whether it is what bounds the program is not known.")
+        if gpu.utilization and not processes:
+            self._notes.add(f"NVML does not name who computes on GPU {gpu.bus_id}: the use by another program counts, too.")
         self._gpu[gpu.bus_id] += gpu.utilization or 0
 
     def diagnosis(self, unseen: float = 0.0) -> CommandDiagnosis:

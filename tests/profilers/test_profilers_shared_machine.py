@@ -41,6 +41,7 @@ def test_a_gpu_on_which_only_others_compute_is_not_the_programs(processes, count
     watch = CommandWatch(os.getpid())
     watch._note_gpu(reading(), processes)
     assert dict(watch._gpu) == ({"0000:01": 97} if counts else {})
+    assert ("does not name" in str(watch._notes)) == (not processes)
 
 
 @linux
