@@ -11,6 +11,7 @@ from hpml_lab.core.judge import exercises
 from hpml_lab.core.judge.declared import array, difference_in_kind, like, promise, share_memory, tensor
 from hpml_lab.core.judge.exercises import Exercise, check
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.variations import KEPT
 
 LIKE_X = like("x")
 X = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
@@ -139,6 +140,12 @@ def test_a_result_kept_from_an_earlier_call_is_found(judged):
         return memory.setdefault((x.shape, x.dtype), 2 * x)
 
     assert judged(remembers_by_shape).mistake == "one-example"
+
+
+def test_an_earlier_result_is_asked_for_only_where_it_was_seen(judged):
+    kept, other = judged(lambda x: 2 * X.to(x.dtype)), judged(lambda x: 2 * x if x.max() >= X.max() else 2 * x + 1)
+    assert kept.mistake == other.mistake == "one-example"
+    assert KEPT in kept.message and KEPT not in other.message and "earlier call" not in other.message
 
 
 @pytest.mark.parametrize("of", ["all", "the first"])

@@ -12,7 +12,7 @@ from hpml_lab.core.judge.declared import tensors_in
 from hpml_lab.core.judge.in_every_case import expect_no_argument_ignored, expect_no_factor
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
-from hpml_lab.core.judge.variations import MIXED, ZERO, mixed, variants, with_a_zero, with_few_digits, with_more_digits
+from hpml_lab.core.judge.variations import KEPT, MIXED, ZERO, mixed, variants, with_a_zero, with_few_digits, with_more_digits
 from hpml_lab.core.judge.watch import torch_calls, watch
 
 
@@ -164,7 +164,10 @@ def _expect_variants(
         said = f"the answer {difference(got, wanted, rough)}"
         if isinstance(got, Exception):
             said = textwrap.shorten(f"yours raises {type(got).__name__}: {got}", 200, placeholder=" …")
-        raise Mistake(variant.mistake, f"{variant.text} For {case}, changed in this way, {said}.", given_last(given))
+        hint, given = f"{variant.text} For {case}, changed in this way, {said}.", given_last(given)
+        if variant.mistake == MIXED.mistake and any(same(got, right(*copy.deepcopy(own)), rough) for own in cases.values()):
+            hint = f"{hint} {KEPT}"
+        raise Mistake(variant.mistake, hint, given)
 
 
 def _expect_all_digits(

@@ -121,12 +121,7 @@ VARIATIONS: Mapping[str, Variation] = {
     "dtype": Variation(
         "one-dtype", _other_precision, "Right in one precision, and not in the other: float32 and float64 are both possible."
     ),
-    "values": Variation(
-        "one-example",
-        _bent,
-        "Right for the values of the examples, and not for others of the same shape: is a number of theirs in it, or a result"
-        " from an earlier call?",
-    ),
+    "values": Variation("one-example", _bent, "Right for the values of the examples, and not for others of the same shape."),
     "large": Variation("one-scale", _times(SCALE), "Right for numbers of the examples' size, and not for much larger ones."),
     "small": Variation(
         "one-scale", _times(1 / SCALE), "Right for numbers of the examples' size, and not for far smaller ones."
@@ -135,11 +130,10 @@ VARIATIONS: Mapping[str, Variation] = {
 
 
 MIXED = Variation(
-    "one-example",
-    None,
-    "Right for the arguments of the examples together, and not for one of them beside the others': is a result from an earlier"
-    " call in it?",
+    "one-example", None, "Right for the arguments of the examples together, and not for one of them beside the others'."
 )
+# Asked only where the result was seen to be that of an example.
+KEPT = "Yours is what an example's own arguments give: is a number of theirs in it, or a result from an earlier call?"
 MOST_MIXED = 40  # of all cases together
 
 

@@ -174,8 +174,8 @@ def _cases() -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
 _CASES = _cases()
 _FAR = (
     torch.tensor([3, 4]),  # whose shares no binary fraction is
-    torch.tensor([[1e9], [1e9 + 2]], dtype=torch.float64),
-    torch.tensor([[1.0], [2.0]], dtype=torch.float64),
+    torch.tensor([[1e9, 0.0], [1e9 + 2, 3.0]], dtype=torch.float64),
+    torch.tensor([[1.0, 1.0], [2.0, 1.0]], dtype=torch.float64),
 )
 
 
@@ -203,8 +203,8 @@ def judge_variance_over_ranks(answer: Callable) -> None:
         raise Mistake("single-precision", hint)
     raise Mistake(
         "cancels",
-        "Right where the means are near zero. With means of 10⁹, squares are 10¹⁸, and a variance of 2 is lost in their"
-        " last digits: subtract the means from each other before you square.",
+        "Right where the means are near zero. With means of 10⁹ a variance of 2 is lost in the last digits of squares, 10¹⁸,"
+        " and of a mean in float32: subtract each channel's means from each other before you square, in float64.",
     )
 
 

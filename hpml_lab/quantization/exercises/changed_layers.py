@@ -53,6 +53,19 @@ def _fake() -> nn.Module:
     return net
 
 
+class QuantizedInputs(nn.Linear):
+    """Rounds what comes in, and has weights of floats: only its name says Quantized."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul(16).round() / 16)
+
+
+def _rounding() -> nn.Module:
+    net = _Net()
+    net.head = QuantizedInputs(8, 2)
+    return net
+
+
 def _static() -> nn.Module:
     net = _Net()
     net.conv = torch.ao.nn.quantized.Conv2d(1, 4, 3)
@@ -77,6 +90,7 @@ _BY_TORCH = {
     "a model whose GRU torch has quantized": lambda: legacy_dynamic(_Net(), {nn.GRU}),
     "a model whose convolution torch has quantized statically": _static,
     "a model prepared for quantization-aware training": _fake,
+    "a model with a layer that rounds only its inputs": _rounding,
     "a model in bfloat16": lambda: _Net().bfloat16(),
 }
 _BY_TORCHAO = {

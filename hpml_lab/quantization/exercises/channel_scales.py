@@ -72,7 +72,7 @@ def judge_channel_scales(answer: Callable) -> None:
         "one channel (1, 4), 8 bits, axis 0": (_case(7, 1, 4), 8, 0),
         "a channel of zeros, (3, 2, 2, 2), 8 bits, axis 0": (_with_zeros(_case(8, 3, 2, 2, 2), 1), 8, 0),
         "some zeros in every channel, (4, 3), 8 bits, axis 1": (_case(9, 4, 3) * (1 - torch.eye(4, 3)), 8, 1),
-        "very small weights (3, 4), 8 bits, axis 0": (1e-9 * _case(10, 3, 4), 8, 0),
+        "very small weights (3, 4) in float32, 8 bits, axis 0": (1e-25 * _case(10, 3, 4).float(), 8, 0),
     }
     RUBRIC.expect(answer, cases, explain=_explain)
 

@@ -104,10 +104,10 @@ def judge_equalized(answer: Callable) -> None:
         "two convolutions of 1 × 1 and 2 × 2": _case(3, 2, (3, 1, 1), (2, 2, 2, 2)),
         "ranges that are equal already": (torch.eye(2), torch.ones(2), torch.tensor([[-1.0, 1.0]])),
         "one channel": _case(4, 1, (2,), (3, 1)),
-        "one channel's ranges 0.001 and 10 000 000": (
-            torch.tensor([[1e-3, -5e-4], [1.0, 2.0]]),
-            torch.tensor([0.5, 1.0]),
-            torch.tensor([[1e7, 0.5], [-2e6, 1.0]]),
+        "one channel's ranges 0.001 and 10 000 000, another's 1e-25 and 1 000 000": (
+            torch.tensor([[1e-3, -5e-4], [1.0, 2.0], [1e-25, -2e-26]]),
+            torch.tensor([0.5, 1.0, 3e-25]),
+            torch.tensor([[1e7, 0.5, 1e6], [-2e6, 1.0, 2e5]]),
         ),
         "small weights": tuple(1e-4 * part for part in _case(6, 3, (3,), (2, 3))),
         "a channel that nothing writes, and one that nothing reads": _dead(_case(5, 5, (3,), (2, 5)), 1, 3),
@@ -175,4 +175,5 @@ def _inputs(layers: Layers) -> Tensor:
 
 def _outputs(layers: Layers, x: Tensor) -> Tensor:
     layer = F.linear if x.ndim == 2 else F.conv2d
-    return layer(F.relu(layer(x, layers[0], layers[1])), layers[2])
+    first, bias, second = (each.double() for each in layers)
+    return layer(F.relu(layer(x, first, bias)), second)

@@ -70,4 +70,5 @@ whole answer
 @exercise("warm-up-and-cosine", notebook="06_race", takes="t, T, peak", returns=float)
 def judge_warm_up_and_cosine(answer: Callable[[int, int, float], float]) -> None:
     cases = [(t, T, peak) for T, peak in ((100, 0.1), (57, 3.0), (10, 0.5)) for t in range(T)]
+    cases += [(t, 10_000, 1.0) for t in (0, 499, 998, 999, 1000, 1001, 5500, 9998, 9999)]  # rounding errors add up to here
     RUBRIC.expect(answer, {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for t, T, peak in cases})

@@ -89,8 +89,8 @@ def _case(edges: list[float], targets: list[float], dtype: torch.dtype = torch.f
     return (p / p.sum(1, keepdim=True)).to(dtype), torch.tensor(targets, dtype=dtype), torch.tensor(edges, dtype=dtype)
 
 
-def _rare() -> tuple:
-    p = torch.tensor([[1e-30, 1.0], [1.0, 1e-30]], dtype=torch.float64)
+def _rare(least: float) -> tuple:
+    p = torch.tensor([[least, 1.0], [1.0, least]], dtype=torch.float64)
     return p, torch.tensor([0.5, 1.5]).double(), torch.tensor([0.0, 1.0, 2.0]).double()
 
 
@@ -110,7 +110,8 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "a target on the last edge": _case(_UNEVEN, [4.0, 0.1]),
         "targets outside the edges": _case(_UNEVEN, [-1.5, 0.1, 4.5, 100.0]),
         "a bin of probability 0": _case(_UNEVEN, [0.5, 0.1, 3.0], zero=2),
-        "a probability of 1e-30": _rare(),
+        "a probability of 1e-30": _rare(1e-30),
+        "a probability of 1e-300": _rare(1e-300),
         "as many bins as targets": _case([0.0, 1.0, 3.0, 3.5], [0.5, 3.2, 2.0]),
         "a target just outside the edges": _case([0.0, 0.5, 1e-3 + 1], [-5e-10, 1e-3 + 1 + 5e-10]),
         "narrow bins": _case([0.0, 5e-4, 1e-3], [7e-4, 2e-4, 6e-4]),
@@ -131,7 +132,7 @@ def _explain(answer: Callable, judged: list[Judged]) -> None:
             return
         if not same(got, wanted, 1e-5):
             wrong.append(case)
-    found = [row for case in wrong for row in RUBRIC.only if row.instead == case]
+    found = [row for case in wrong for row in RUBRIC.only if row.instead in case]
     if wrong and len(found) == len(wrong):
         row = next((row for row in found if row.name == "finite-log-of-0"), found[0])
         raise Mistake(row.name, row.hint if {row.name for row in found} <= _OF_A_CONSTANT else f"{row.hint} {MORE}")

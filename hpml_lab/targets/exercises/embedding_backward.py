@@ -90,7 +90,7 @@ def _case(ids: Any, vocabulary: int, *more: int, d: int = 3, dtype: torch.dtype 
     return ids, torch.randn(*ids.shape, d, generator=made).to(dtype), vocabulary, *more
 
 
-def _scaled(factor: float, case: tuple) -> tuple:
+def _scaled(factor: float | Tensor, case: tuple) -> tuple:
     ids, grad, *more = case
     return ids, factor * grad, *more
 
@@ -113,7 +113,9 @@ def judge_embedding_backward(answer: Callable) -> None:
         "padding_idx = 2": _case([2, 0, 2, 3], 5, 2),
         "a padding_idx that does not occur": _case([3, 0, 3], 5, 1),
         "300 words": _case([299, 40, 299, 43], 300, d=2),
-        "gradients near 1,000": _scaled(1e3, _case([1, 3, 1], 4)),
+        "gradients near 1e8, and one near 1, in float32": _scaled(
+            torch.tensor([[1e8], [1.0], [1e8]]), _case([1, 3, 1], 4, dtype=torch.float32)
+        ),
         "gradients near 1e-6": _scaled(1e-6, _case([1, 3, 1, 0, 2], 4)),
     }
     RUBRIC.expect(answer, cases, explain=_explain)

@@ -86,7 +86,8 @@ def judge_mixture_log_likelihood(answer: Callable) -> None:
     _judge_far(answer)
     _judge_rare(answer)
     logits, mu, sigma, t = _case(9, 4, 3)
-    cases["components of width 0.05"] = logits, mu, sigma / 15, mu[:, 0] + t / 15  # above mdn.LEAST_WIDTH
+    # In float32, too, the square of such a width is not 0 yet.
+    cases["components of width 1e-15"] = logits, 1e-15 * mu, 1e-15 * sigma, 1e-15 * t
     cases["means near 1000"] = logits, mu + 1000, sigma / 15, mu[:, 0] + 1000 + t / 15  # float32 has too few digits
     rare_near = [torch.tensor(part, dtype=torch.float64) for part in ([[-30.0, 0.0]], [[0.0, 6.0]], [[1.0, 1.0]], [0.0])]
     cases["a rare component near, and a frequent one 6 σ away"] = tuple(rare_near)

@@ -85,6 +85,10 @@ def _case(queries: int, keys: int, of_all: int, *before: int, width: int = 4, dt
     return q, k[..., :keys, :].clone(), v[..., :keys, :].clone(), output.to(dtype), logarithm, grad
 
 
+def _in_half(case: tuple, *positions: int) -> tuple:
+    return tuple(each.half() if i in positions else each for i, each in enumerate(case))
+
+
 CASES = {
     "5 queries, all of 5 keys": _case(5, 5, 5),
     "3 queries, all of 6 keys, 2 heads": _case(3, 6, 6, 2),
@@ -92,7 +96,11 @@ CASES = {
     "4 queries, 6 of 8 keys, 2 × 3 heads": _case(4, 6, 8, 2, 3),
     "1 query, 1 of 2 keys": _case(1, 1, 2),
 }
-HALF = {"12 queries and 12 keys in float16, scores near 120": _case(12, 12, 12, width=16, dtype=torch.float16)}
+HALF = {
+    (FAR := "12 queries and 12 keys in float16, scores near 120"): _case(12, 12, 12, width=16, dtype=torch.float16),
+    "q, k and v in float16, and output and grad in float32": _in_half(_case(4, 5, 7, 2), 0, 1, 2),
+    "output and grad in float16, and q, k and v in float32": _in_half(_case(4, 5, 7, 2), 3, 5),
+}
 
 
 @exercise(
@@ -104,8 +112,7 @@ HALF = {"12 queries and 12 keys in float16, scores near 120": _case(12, 12, 12, 
 def judge_attention_backward(answer: Callable[..., tuple[Tensor, Tensor, Tensor]]) -> None:
     """P = exp(S - L), D = Σ ∂O · O, ∂S = P (∂O Vᵀ - D): ∂Q = ∂S K / √d, ∂K = ∂Sᵀ Q / √d, ∂V = Pᵀ ∂O."""
     RUBRIC.expect(answer, CASES, tolerance=TOLERANCE, but=("mixed", "dtype"), explain=_explain)  # the text says float32
-    [given] = HALF.values()
-    found = value_or_error(answer, copy.deepcopy(given))
+    found = value_or_error(answer, copy.deepcopy(HALF[FAR]))
     if not isinstance(found, Exception) and any(part.isnan().any() for part in found):
         hint = "With scores near 120 gradients of yours are nan: exp(120) is more than float32 can hold, exp(S - L) is not."
         raise Mistake("overflows", hint)

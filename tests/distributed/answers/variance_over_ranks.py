@@ -42,6 +42,10 @@ WRONG = [
             ("averaged-variances", (M2, "n * variances.mean(0)"), (UNBIASED, "m2 / n")),
             ("weights-do-not-broadcast", ("counts[:, None]", "counts")),
             ("cancels", (M2, "(weights * (variances + means**2)).sum(0) - n * mean**2")),
+            (
+                "cancels",  # shifted by one number for all channels
+                (M2, "(weights * (variances + (means - means.mean()) ** 2)).sum(0) - n * (mean - means.mean()) ** 2"),
+            ),
             ("wrong-between", (DISTANCE, "(means - mean).abs() ** 1.5")),
             ("wrong-correction", (UNBIASED, "m2 / max(2, n - 1)")),
             ("swapped", (BOTH, "m2 / (n - 1), m2 / n")),

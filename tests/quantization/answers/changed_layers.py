@@ -80,6 +80,7 @@ WRONG = [
             ("containers-listed", (CHANGED, '"uantized" in repr(module)')),
             ("parts-listed", (CHANGED, '(replaced or own) and "Linear" in type(module).__name__')),
             ("floats-listed", (CHANGED, "isinstance(module, (nn.Linear, torch.ao.nn.quantized.dynamic.Linear))")),
+            ("floats-listed", (CHANGED, '"Quantized" in repr(module).partition("(")[0] or own')),
             ("only-some-kinds", (CHANGED, f'({CHANGED}) and "GRU" not in type(module).__name__')),
             ("named-twice", (ADDED, "names += [name, name]")),
             ("parameters-listed", (ADDED, 'names.append(f"{name}.weight")')),

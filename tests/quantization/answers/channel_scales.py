@@ -21,6 +21,7 @@ WRONG = [
             ("wrong-number-of-steps", (STEPS, "bits")),
             ("guard-too-wide", ("scale == 0", "scale < 1e-8")),
             ("guard-too-wide", (GUARD, f"{GUARD}.clamp(min=1e-4)")),
+            ("guard-too-wide", ("scale == 0", "weight.movedim(axis, 0).flatten(1).square().sum(1) == 0")),
             ("zeros-unguarded", (GUARD, "scale")),
             ("nearly-right", ("weight.abs()", "(weight + 1e-5 * weight.sign()).abs()")),
         ],

@@ -24,6 +24,13 @@ def bias_dropped_where_nothing_is_written(w1, b1, w2):
     return new[0], torch.where(w1.flatten(1).any(1), new[1], torch.zeros_like(b1)), new[2]
 
 
+def dead_by_the_norm(w1, b1, w2):
+    """A channel of weights near 1e-25, whose squares are 0 in float32, stays as it is."""
+    live = (w1.flatten(1).norm(dim=1) > 0) & (w2.transpose(0, 1).flatten(1).norm(dim=1) > 0)
+    r1, r2 = spans(w1, w2)
+    return applied(torch.where(live, (r2 / r1).sqrt(), torch.ones_like(r1)), w1, b1, w2)
+
+
 R1, R2 = "w1.abs().flatten(1).amax(1)", "w2.abs().transpose(0, 1).flatten(1).amax(1)"
 S, GUARD = "(r2 / r1).sqrt()", "torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))"
 FIRST, SECOND = "s.view(-1, *[1] * (w1.ndim - 1))", "w2 / s.view(1, -1, *[1] * (w2.ndim - 2))"
@@ -36,6 +43,7 @@ WRONG = [
             ("not-finite", (SECOND, "w2 / torch.zeros(())")),
         ],
     ),
+    ("ranges-differ", dead_by_the_norm),
     ("another-function", bias_dropped_where_nothing_is_written),
     ("wrong-shape", lambda w1, b1, w2: tuple(x.flatten() for x in solution(w1, b1, w2))),
 ]

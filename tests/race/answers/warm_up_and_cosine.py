@@ -19,6 +19,11 @@ def in_float32_to_the_end(t, T, peak):
     return solution(t, T, peak) if t < W else peak * (1 + torch.cos(torch.linspace(0, math.pi, T - W)))[t - W] / 2
 
 
+def climbing_by_sums(t, T, peak):
+    """In float32, where the rounding errors of a thousand sums add up."""
+    return float(np.full(t + 1, peak / (T // 10), np.float32).cumsum()[-1]) if t < T // 10 else solution(t, T, peak)
+
+
 def with_warm_up(steps):
     """The schedule with another number of warm-up steps."""
 
@@ -32,6 +37,7 @@ def with_warm_up(steps):
 WRONG = [
     ("warm-up-rounded", with_warm_up(lambda T: math.ceil(T / 10))),
     ("reaches-zero", in_float32_to_the_end),
+    ("wrong-value", climbing_by_sums),
     ("wrong-value", lambda t, T, peak: peak * ((t + 1) / (T // 10)) ** 2 if t < T // 10 else solution(t, T, peak)),
     ("wrong-value", lambda t, T, peak: solution(t, T, peak) if t < T // 10 else peak * 0.1 ** (t / T)),
 ]

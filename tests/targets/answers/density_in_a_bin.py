@@ -35,6 +35,7 @@ WRONG = [
     ("wrong-shape", lambda *given: solution(*given)[:, None]),
     ("depends-on-the-others", lambda p, t, e: solution(p, t.sort().values, e)),
     ("small-probability-lost", lambda p, t, e: solution(torch.where(p > 1e-6, p, 0.0), t, e)),
+    ("small-probability-lost", lambda p, t, e: solution(torch.where(p**2 > 0, p, 0.0), t, e)),
     ("outermost-edges-moved", lambda p, t, e: solution(p, t, torch.cat([e[:-1], e[-1:] + 1e-6]))),
     ("wrong-factor", lambda p, t, e: solution(p / (p.sum(1, keepdim=True) + 1e-4), t, e)),
 ]

@@ -49,6 +49,15 @@ def by_torchs_backward(ids, grad_output, vocabulary, padding_idx=None):
     return torch.ops.aten.embedding_dense_backward(grad_output, ids, vocabulary, padding, False)
 
 
+def by_running_sums(ids, grad_output, vocabulary, padding_idx=None):
+    """A row's sum as a difference of sums over all rows before, in which a small gradient next to a large one is lost."""
+    order = ids.flatten().argsort(stable=True)
+    ends = ids.flatten().bincount(minlength=vocabulary).cumsum(0)
+    rows = grad_output.reshape(-1, grad_output.shape[-1])
+    sums = torch.cat([rows.new_zeros(1, rows.shape[-1]), rows[order].cumsum(0)])
+    return by_mask(sums[ends].diff(dim=0, prepend=sums[:1]), padding_idx)
+
+
 NEW = "grad_output.new_zeros(vocabulary, d)"
 ADD = "table.index_add_(0, ids.flatten(), grad_output.reshape(-1, d))"
 COUNTS = "ids.flatten().bincount(minlength=vocabulary).clamp(min=1)[:, None]"
@@ -73,6 +82,7 @@ WRONG = [
             ("another-dtype", (NEW, "torch.zeros(vocabulary, d)")),
         ],
     ),
+    ("row-read-once", by_running_sums),
     ("uses-autograd", by_autograd),
     ("uses-autograd", by_torchs_backward),
     ("one-hot-in-memory", by_one_hot),

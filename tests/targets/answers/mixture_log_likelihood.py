@@ -53,6 +53,7 @@ WRONG = [
     ("depends-on-the-others", lambda logits, mu, sigma, t: solution(logits, mu, sigma, t - t.mean())),
     ("shifted-by-one-part", shifted_by_the_densities),
     ("wrong-value", lambda logits, mu, sigma, t: solution(logits, mu, sigma.clamp(min=0.1), t)),
+    ("wrong-value", lambda logits, mu, sigma, t: solution(logits, mu, sigma.clamp(min=1e-12), t)),
     ("wrong-sum", averaged_by_the_responsibilities),
 ]
 

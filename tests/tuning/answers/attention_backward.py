@@ -73,6 +73,14 @@ def by_autograd(q, k, v, output, logarithm, grad):
     return torch.autograd.grad(found, inputs, grad)
 
 
+def converted_if_q_is_half(q, k, v, output, logarithm, grad):
+    return (
+        solution(q, k, v, output, logarithm, grad)
+        if q.dtype == torch.float16
+        else of_two_dtypes(q, k, v, output, logarithm, grad)
+    )
+
+
 DQ, DK, VALUES = "of_scores @ k32 / root", "of_scores.transpose(-2, -1) @ q32 / root", "(weights.transpose(-2, -1) @ g32)"
 MEAN = "torch.sum(g32 * o32, -1, keepdim=True)"
 WRONG = [
@@ -91,6 +99,8 @@ WRONG = [
     ),
     ("half-precision", in_the_dtype_of_q),
     ("half-precision", of_two_dtypes),
+    ("half-precision", converted_if_q_is_half),
+    ("wrong-dtype", lambda *given: [each.to(given[-1].dtype) for each in solution(*given)]),
     ("softmax-again", by_autograd),
 ]
 
