@@ -14,7 +14,8 @@ class Adafactor(Optimizer):
 
     lr           the largest relative step: a share of the root mean square of the parameter's elements
     beta2_decay  the power of t with which new squares enter the averages
-    eps          (ε₁, ε₂): a gradient's smallest root mean square, and a parameter's; ε₁ = None is the spacing of its dtype at 1
+    eps          (ε₁, ε₂): a gradient's smallest root mean square, and a parameter's; ε₁ = None: the spacing of its dtype at 1,
+                 in a group of several dtypes that of the first parameter with a gradient
     d            the largest root mean square of an update
     """
 
@@ -48,6 +49,15 @@ class Adafactor(Optimizer):
             raise RuntimeError("Adafactor does not support complex parameters")
         super()._require_taken(p)
 
+    def before_updates(self):
+        """ε₁ = None is one number for each group, as in torch.optim: by the dtype of its first parameter with a gradient."""
+        first = {id(group): next((p for p in group["params"] if p.grad is not None), None) for group in self.param_groups}
+        self._eps1 = {group: torch.finfo(p.dtype).eps for group, p in first.items() if p is not None}
+
+    def numbers(self, state, group, new):
+        eps1, eps2 = group["eps"]
+        return {**super().numbers(state, group, new), "eps": (self._eps1[id(group)] if eps1 is None else eps1, eps2)}
+
     @staticmethod
     def update(theta, g, R=None, C=None, V=None, *, t, lr, beta2_decay, eps, d, weight_decay):
         """R and C are means of g² over rows and columns; a vector has V, as in Adam. The step is relative to θ, and clipped.
@@ -63,7 +73,7 @@ class Adafactor(Optimizer):
             θ = θ − r / max(1, RMS(u) / d) u
         Shazeer and Stern 2018, Algorithms 4 and 5, with ε₁ where torch.optim.Adafactor has it; τ is beta2_decay.
         """
-        eps1, eps2 = torch.finfo(theta.dtype).eps if eps[0] is None else eps[0], eps[1]
+        eps1, eps2 = eps
         r = max(eps2, rms(theta)) * min(lr, 1 / t**0.5)
         if weight_decay:
             theta.mul_(1 - lr * weight_decay)

@@ -48,6 +48,6 @@ class SGD(Optimizer):
             θ = θ − α d
         Sutskever et al. 2013. Lecture 0 has α inside the velocity: rules.lecture_momentum.
         """
-        if momentum and not first: b.mul_(momentum).add_(g, alpha=1 - dampening)  # fmt: skip
+        if momentum: b.copy_(g) if first else b.mul_(momentum).add_(g, alpha=1 - dampening)  # fmt: skip
         d = g.add(b, alpha=momentum) if nesterov and momentum else b if momentum else g
         theta.add_(d, alpha=-lr)

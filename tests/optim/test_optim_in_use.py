@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import hpml_lab.optim as ours
+from hpml_lab.core.system.errors import LabError
 
 CLASSES = [
     name
@@ -13,16 +14,48 @@ CLASSES = [
     if isinstance(getattr(ours, name), type) and issubclass(getattr(ours, name), torch.optim.Optimizer)
 ]
 TWICE = [
-    ("SGD", {"weight_decay": 0.1}),
-    ("SGD", {"momentum": 0.9, "nesterov": True}),
-    ("Adam", {}),
-    ("Adam", {"weight_decay": 0.1}),
-    ("AdamW", {}),
-    ("RMSprop", {}),
-    ("Adagrad", {}),
-    ("Adadelta", {}),
-    ("NAdam", {}),
+    *((name, {}) for name in CLASSES if hasattr(torch.optim, name)),
+    *(("SGD", {"momentum": 0.9, **more}) for more in ({}, {"nesterov": True}, {"dampening": 0.3, "maximize": True})),
+    *((name, {"weight_decay": 0.1}) for name in ("SGD", "Adam", "NAdam", "RAdam", "RMSprop", "Adafactor")),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.9, "weight_decay": 0.1, "nesterov": True}),
+    ("Adam", {"amsgrad": True}),
+    ("RMSprop", {"momentum": 0.9, "centered": True}),
+    ("ASGD", {"t0": 2, "lambd": 0.1}),
 ]
+
+
+def of_torch(name, params, **options):
+    """torch.optim's plain loop."""
+    plain = {} if name in ("Muon", "SparseAdam", "LBFGS") else {"foreach": False}
+    return getattr(torch.optim, name)(params, **options, **plain)
+
+
+def of_ours(name, params, **options):
+    return getattr(ours, name)(params, **options)
+
+
+def walk_down(optimizer, params, steps=4):
+    """Some steps, each along a gradient that depends on the parameters; what is in the state after each of them."""
+    seen = []
+    for t in range(steps):
+
+        def closure(t=t):
+            for p in params:
+                slope = (p * (t + 1)).detach().cos()
+                p.grad = slope.relu().to_sparse() if type(optimizer).__name__ == "SparseAdam" else slope
+            return sum(p.square().sum().double() for p in params)
+
+        optimizer.step(closure)
+        seen.append([p.detach().clone() for p in params])
+        for state in optimizer.state.values():
+            seen.append([value.clone() for value in state.values() if isinstance(value, torch.Tensor)])
+    return seen
+
+
+def assert_same_walks(walks):
+    for mine, theirs in zip(*walks, strict=True):
+        assert len(mine) == len(theirs) and all(map(torch.equal, mine, theirs))
 
 
 @pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
@@ -30,31 +63,38 @@ TWICE = [
 def test_a_parameter_that_is_twice_in_a_group_walks_as_in_torch(name, options):
     """As a tied weight that is in the lists of an encoder and of a decoder. Each is updated before the next is decayed."""
     walks = []
-    for module in (ours, torch.optim):
+    for make in (of_ours, of_torch):
+        p, q = (torch.linspace(-1, end, 6).reshape(2, 3).requires_grad_() for end in (1, 2))
+        walks.append(walk_down(make(name, [p, q, p], lr=0.1, **options), [p, q]))
+    assert_same_walks(walks)
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains a parameter group with duplicate parameters")
+def test_a_velocity_that_starts_in_mid_run_starts_at_each_place_of_its_parameter():
+    walks = []
+    for make in (of_ours, of_torch):
         p = torch.linspace(-1, 1, 6, requires_grad=True)
-        optimizer = getattr(module, name)([p, p], lr=0.1, foreach=False, **options)
-        if "momentum" in options:  # torch starts both velocities anew in the very first step
-            optimizer.state[p]["momentum_buffer"] = torch.zeros(6)
-        for t in range(4):
-            p.grad = (p * (t + 1)).detach().cos()
-            optimizer.step()
-        walks.append(p.detach())
-    assert torch.equal(*walks)
+        optimizer = make("SGD", [p, p], lr=0.1, weight_decay=0.1)
+        before = walk_down(optimizer, [p], 2)
+        optimizer.param_groups[0]["momentum"] = 0.9
+        walks.append(before[:2] + walk_down(optimizer, [p], 2))
+    assert torch.equal(walks[0][-1][0], walks[1][-1][0]) and torch.equal(walks[0][-2][0], walks[1][-2][0])
 
 
 @pytest.mark.parametrize("name", ["SGD", "Muon"])
-@pytest.mark.parametrize("through_a_file", [False, True])
-def test_entries_of_ones_own_in_the_state_change_nothing_and_are_kept(name, through_a_file):
-    """As the anchors of L2-SP, Lookahead's slow weights, AdaScale's numbers."""
+@pytest.mark.parametrize("file", [None, "before the first step", "after it"])
+def test_entries_of_ones_own_in_the_state_change_nothing_and_are_kept(name, file):
+    """As the anchors of L2-SP, Lookahead's slow weights, AdaScale's numbers; in a group, as the name of a layer."""
     walks = []
     for module in (ours, torch.optim):
         p = torch.arange(6.0).reshape(2, 3).requires_grad_()
-        optimizer = getattr(module, name)([p], lr=0.1, momentum=0.9)
+        optimizer = getattr(module, name)([{"params": [p], "layer": "hidden"}], lr=0.1, momentum=0.9)
         optimizer.state[p].update(anchor=p.detach().clone(), since=1_700_000_001.25)
         optimizer.state["scaling"] = {"scale": 0.1}
-        if through_a_file:
+        if file == "after it":
             p.grad = torch.ones(2, 3)
             optimizer.step()
+        if file:
             saved = copy.deepcopy(optimizer.state_dict())
             optimizer = getattr(module, name)([p], lr=0.1, momentum=0.9)
             optimizer.load_state_dict(saved)
@@ -62,9 +102,41 @@ def test_entries_of_ones_own_in_the_state_change_nothing_and_are_kept(name, thro
             p.grad = torch.full((2, 3), 0.5 + t)
             optimizer.step()
         assert optimizer.state[p]["since"] == 1_700_000_001.25 and optimizer.state["scaling"] == {"scale": 0.1}
-        assert type(optimizer.state[p]["since"]) is float
+        assert type(optimizer.state[p]["since"]) is float and optimizer.param_groups[0]["layer"] == "hidden"
         walks.append(p.detach())
     assert torch.equal(*walks)
+
+
+def test_muon_refuses_the_file_of_the_optimizer_beside_it():
+    """Muon has the matrices and AdamW the rest, so a program has two files; torch.optim fails at the next step."""
+    p = torch.ones(2, 3, requires_grad=True)
+    rest = ours.AdamW([p])
+    p.grad = torch.ones(2, 3)
+    rest.step()
+    with pytest.raises(LabError, match="no 'momentum_buffer' as Muon keeps it"):
+        ours.Muon([p]).load_state_dict(rest.state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, {"eps": (1e-5, 1e-3)}, {"weight_decay": 0.1, "maximize": True}])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.bfloat16), (torch.float64, torch.float32)])
+def test_the_epsilon_of_adafactor_is_that_of_its_groups_first_gradient(dtypes, options):
+    """As torch.optim has it: one for all parameters of a group in a step, where a group has two dtypes."""
+    walks = []
+    for make in (of_ours, of_torch):
+        made = torch.Generator().manual_seed(0)
+        params = [
+            torch.randn(shape, generator=made, dtype=torch.float64).to(dtype).requires_grad_()
+            for shape, dtype in zip(((3, 4), (5,), (2, 3), (4,)), dtypes * 2, strict=True)
+        ]
+        optimizer = make("Adafactor", [{"params": params[:3]}, {"params": params[3:]}], lr=0.1, **options)
+        for t in range(4):
+            for p in params:
+                p.grad = (torch.randn(p.shape, generator=made, dtype=torch.float64) * 1e-6).to(p.dtype)
+            if t == 2:
+                params[0].grad = None  # the second one is the first with a gradient
+            optimizer.step()
+        walks.append([p.detach() for p in params])
+    assert all(map(torch.equal, *walks))
 
 
 def test_a_copy_keeps_numbers_of_ones_own():
@@ -99,6 +171,18 @@ def test_the_state_of_a_tracked_step_can_be_loaded(name):
         assert torch.equal(torch.as_tensor(optimizer.state[p][key]), torch.as_tensor(value))
     step()
     assert torch.autograd.grad(p.sum(), lr)[0].isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_tracked_velocity_is_not_the_gradient_itself():
+    """Which `zero_grad(set_to_none=False)` sets to 0 in place."""
+    p = torch.ones(2, requires_grad=True).clone()
+    optimizer = ours.SGD([p], momentum=0.9, differentiable=True)
+    gradient = torch.ones(2)
+    p.grad = gradient
+    optimizer.step()
+    gradient.zero_()
+    assert torch.equal(optimizer.state[p]["momentum_buffer"], torch.ones(2))
 
 
 def test_nothing_is_updated_where_a_later_gradient_is_refused():

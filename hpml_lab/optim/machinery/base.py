@@ -127,13 +127,14 @@ class Optimizer(torch.optim.Optimizer):
                 as_lists = group.get("foreach")
                 if as_lists is None:
                     as_lists = bool(params) and all(p.is_cuda for p in params)
+                started: set[Tensor] = set()
                 if as_lists and self.takes_lists and not tracked:
-                    self._update_lists([self._param_state(p, group) for p in params], group)
+                    self._update_lists([self._param_state(p, group, started) for p in params], group)
                     continue
                 # One after the other, as torch does: a parameter may be twice in a group, and decayed gradients are copies.
                 update = self._update_tracked if tracked else self._update_single
                 for p in params:
-                    update(self._param_state(p, group), group)
+                    update(self._param_state(p, group, started), group)
         return loss
 
     @torch.optim.Optimizer.profile_hook_step
@@ -154,22 +155,26 @@ class Optimizer(torch.optim.Optimizer):
         if p.grad.is_sparse and not (self.takes_sparse or self.update_sparse):
             raise RuntimeError(self._sparse_error_message())
 
-    def _param_state(self, p: Tensor, group: Group) -> ParamState:
-        """Apply sign and decay to the gradient of one parameter, create its state if needed, and count its step."""
+    def _param_state(self, p: Tensor, group: Group, started: set[Tensor]) -> ParamState:
+        """Apply sign and decay to the gradient of one parameter, create its state if needed, and count its step.
+
+        `started` collects whose state is new in this step: it is new at each place of a parameter that is twice in the group.
+        """
         g, weight_decay = p.grad, group.get("weight_decay", 0)
         if group.get("maximize"):
             g = -g
         if weight_decay and self.decay:
             g = self._decayed(p, g, group)
         state = self.state.get(p)
-        if new := not state:
+        if not state:
             state = self.start(p, g, group)
             if state:
                 self.state[p] = state
+            started.add(p)
         elif any(name not in state and (not option or group[option]) for name, option in self.started_by.items()):  # on since
             state.update({name: value for name, value in self.start(p, g, group).items() if name not in state})
-            new = True
-        numbers = self.numbers(state, group, new)
+            started.add(p)
+        numbers = self.numbers(state, group, p in started)
         return ParamState(p, g, {symbol: state[name] for symbol, name in self.symbols.items() if name in state}, numbers)
 
     def _decayed(self, p: Tensor, g: Tensor, group: Group) -> Tensor:
@@ -272,7 +277,8 @@ class Optimizer(torch.optim.Optimizer):
             for p in group["params"]:
                 known, bare = loaded["state"].get(p), torch.empty_like(p, device="meta")
                 for name, value in self.start(bare, bare, {**self.defaults, **group}).items() if known else ():
-                    found = known.get(name, None if self.started_by.get(name) else torch.empty(0))
+                    may_start = name in self.started_by and (self.started_by[name] or self.defaults.keys() <= group.keys())
+                    found = known.get(name, None if may_start else torch.empty(0))
                     if isinstance(found, Tensor) and isinstance(value, Tensor) and found.numel() != value.numel():
                         raise LabError(
                             f"this file has no {name!r} as {type(self).__name__} keeps it for a parameter of the shape "

@@ -78,7 +78,7 @@ class Tracked:
         return Tracked(self.tensor).add_(other, alpha)
 
     def copy_(self, other: Any) -> "Tracked":
-        self.tensor = getattr(other, "tensor", other)
+        self.tensor = getattr(other, "tensor", other).clone()  # its own: the gradient may be set to 0 in place
         return self
 
     def addcmul_(self, a: "Tracked", b: "Tracked", value: Any = 1) -> "Tracked":
