@@ -39,12 +39,14 @@ class ThreadShare(Row):
 
 @dataclass
 class CodeLineShare(Row):
-    """One line of the script's own code: its share of all work, with what it called (total) and without (self)."""
+    """One line of the script's own code: its share of all work, with what it called (total), with what it called of libraries
+    only (own), and without (self)."""
 
     line: str = column("line")
     source: str = column("source")
     total_percent: float = column("total", "%")
     self_percent: float = column("self", "%")
+    own_percent: float = column("with libraries only", "%")
 
 
 @dataclass
@@ -68,6 +70,7 @@ def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
     process_id  of the script: its main thread may have no name yet at the first sample
     """
     found, in_line, at_line = ScriptStacks(), Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    own_line = Counter[tuple[str, int]]()
     shares: dict[str, ThreadShare] = {}
     for thread, stack, seconds in _samples(content, process_id):
         share = shares.setdefault(thread, ThreadShare(thread, 0.0, 0.0, 0.0))
@@ -79,7 +82,9 @@ def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
         else:
             share.work += seconds
             found.work.add([thread, *map(_function, stack[:DEEPEST])], 1)
-            in_line.update(dict.fromkeys((file, line) for _, file, line in stack if line and not _is_library(file)).keys())
+            own = [(file, line) for _, file, line in stack if line and not _is_library(file)]
+            in_line.update(dict.fromkeys(own).keys())
+            own_line.update(own[-1:])
             at_line[stack[-1][1:]] += 1
     for tree in (found.work, found.imports):
         if len(tree.children) == 1:  # a single thread needs no box
@@ -91,6 +96,7 @@ def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
             linecache.getline(file, line).strip(),
             100 * samples / found.work.total,
             100 * at_line[file, line] / found.work.total,
+            100 * own_line[file, line] / found.work.total,
         )
         for (file, line), samples in in_line.most_common()
     ]

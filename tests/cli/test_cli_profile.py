@@ -391,6 +391,15 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
     ]
 
 
+def test_a_line_counts_by_itself_with_libraries_but_without_other_own_lines():
+    main, layer, library = ("main", "/x/t.py", 9), ("layer", "/x/t.py", 2), ("relu", "/usr/lib/python3.11/nn.py", 7)
+    train, backward, score = (("train", "/x/t.py", 4), ("train", "/x/t.py", 5), ("score", "/x/t.py", 7))
+    stacks = [[main, train, layer, library], [main, score, layer, library], [main, backward, library], [main, backward]]
+    found = script_stacks(speedscope(('Thread 7 "MainThread"', stacks)), 7)
+    shares = {int(row.line.rpartition(":")[2]): (row.total_percent, row.own_percent) for row in found.lines}
+    assert shares == {9: (100, 0), 5: (50, 50), 2: (50, 50), 4: (25, 0), 7: (25, 0)}
+
+
 def test_a_script_that_starts_another_by_runpy_is_seen():
     stack = [("<module>", "/x/start.py", 1), ("run_path", "<frozen runpy>", 3), ("step", "/x/train.py", 2)]
     found = script_stacks(speedscope(('Thread 7 "MainThread"', [stack])), 7)

@@ -59,6 +59,12 @@ def test_the_balance_loss_is_the_switch_transformers_and_has_the_gradient_of_the
     assert torch.allclose(gradient[:, 0], 2 * (2 / 3 - 1 / 3) * p * q / 3)  # dP₀ = p q ds₀ / T
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_the_balance_loss_ends_at_the_experts_over_the_choices_of_a_token(k):
+    scores = torch.tensor([40.0] * k + [0.0] * (8 - k), dtype=torch.float64).repeat(16, 1)
+    assert balance_loss(scores, scores.topk(k).indices).item() == pytest.approx(8 / k)
+
+
 def one_by_one(net, x):
     """The mixture by its definition, token by token, with the routing that the net gives."""
     y, _, routing = net(x)

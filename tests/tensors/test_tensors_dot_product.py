@@ -87,6 +87,15 @@ def test_a_sum_keeps_its_bound(way, n):
     assert abs(float(way(x)) - exact) <= max(1.0, summation.bounds(n)[way]) * summation.U * exact
 
 
+def test_a_compensated_sum_can_be_off_by_more_than_two_units_and_not_by_its_bound():
+    """Found by a search; textbooks give 2u. All are multiples of 2⁻³¹, and their sum is exact in float64."""
+    x = np.array([51134384, 268887616, 6808404, 647994816, 16340577, 1156317696, 384], np.float64) / 2**31
+    single = x.astype(np.float32)
+    assert (single == x).all(), "they are numbers of float32"
+    error = abs(float(summation.compensated(single)) - math.fsum(x)) / math.fsum(x) / summation.U
+    assert 2.2 < error < summation.bounds(len(x))[summation.compensated]
+
+
 def test_pairwise_adds_neighbors():
     big = np.float32(2.0**25)
     assert summation.pairwise(np.array([big, 1, -big, 1], np.float32)) == 0, "each 1 is lost beside the number next to it"

@@ -13,7 +13,7 @@ Nothing makes a router use all experts alike, so tokens are dropped while places
 
     L = E · Σ_e f_e P_e     f_e: share of the choices that fall on e, dropped ones included; P_e: mean probability
 
-It is 1 if both are even and E if one expert has all. f counts and has no gradient: P lowers where f is large.
+It is 1 if both are even and E/k if all tokens choose the same. f counts and has no gradient: P lowers where f is large.
 Sources: GShard 2020 (capacity, all-to-all); Switch Transformer 2021, section 2.2 (the loss); Mixtral 2024 (the weights).
 """
 

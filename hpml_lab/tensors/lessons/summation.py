@@ -1,7 +1,8 @@
 """Four ways to add up numbers of one precision, whose rounding errors grow as n, as log n, and not at all.
 
 u is half the distance from 1 to the next number: 2⁻²⁴ in float32. The bounds are Higham's (Accuracy and Stability of Numerical
-Algorithms, 4.2 and 4.3), for Σ|x|.
+Algorithms, 4.2 and 4.3), for Σ|x|; but Kahan's sum can be off by more than his 2u: the value, what is lost, and the last sum
+are rounded, by up to u each.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def pairwise(x: np.ndarray) -> np.floating:
 
 
 def compensated(x: np.ndarray) -> np.floating:
-    """Kahan's: what the last addition rounded away is added to the next number. Error ≤ (2u + 2n · u² …) · Σ|x|."""
+    """Kahan's: what the last addition rounded away is added to the next number. Error ≤ (3u + 2n · u² …) · Σ|x|."""
     total = lost = x.dtype.type(0)
     for value in x:
         value = value - lost

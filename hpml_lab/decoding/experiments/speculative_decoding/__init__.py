@@ -45,7 +45,7 @@ class SpeculatedTexts(Row):
     passes: int = column("passes of the large net")
     accepted: float = column("proposals accepted", "%")
     tokens: float = column("tokens a pass")
-    formula: float = column("(1 − aᵏ⁺¹) / (1 − a)")
+    formula: float = column("by the formula, for what each pass proposes")
 
 
 @dataclass
