@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
 
@@ -80,19 +80,27 @@ def table(programs: int, runs: int) -> None:
     say(found, [*works(), ""])
 
 
+@contextlib.contextmanager
+def busy(programs: int) -> Iterator[None]:
+    """So many programs compute meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(programs):
+            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
+        yield
+
+
 def of_scripts(programs: int, runs: int) -> None:
     """Print the same for whole scripts, next to `programs` − 1 that only compute."""
     found = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "train.py").write_text(SCRIPT, encoding="utf-8")
-        for _ in range(programs - 1):
-            stack.callback(subprocess.Popen([sys.executable, "-c", "while True: pass"]).kill)
+        stack.enter_context(busy(programs - 1))
         base, fewer = (Candidate(f"units-{units}", [str(folder / "train.py"), str(units)]) for units in UNITS)
         same = Candidate("same", base.script)
-        yardstick = Yardstick(base, folder, 600.0)
+        yardstick = Yardstick(base, 600.0)
         for _ in range(runs):
-            shown = compared(base, [same, fewer], yardstick, steps=20, deadline_seconds=600.0)
+            shown = compared([same, fewer], yardstick, steps=20)
             found.append(("scripts", "A against A", shown["same"].gain.verdict))
             found.append(("scripts", "1.2 times", shown[fewer.name].gain.verdict))
     say(found, ["scripts"])

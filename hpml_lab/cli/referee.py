@@ -21,7 +21,12 @@ def add_parser(commands) -> None:
     )
     turn_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the verdict to FILE as one JSON object")
-    parser.add_argument("--commits", nargs=2, metavar=("A", "B"), help="two commits of this repository, with one script")
+    parser.add_argument(
+        "--commits",
+        nargs=2,
+        metavar=("A", "B"),
+        help="two commits of this repository, with one script; what git does not track, such as data, is as it is here now",
+    )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="A B", help="two scripts; with --commits one, and arguments")
     parser.set_defaults(command=referee)
 
@@ -41,15 +46,15 @@ def referee(chosen: argparse.Namespace) -> int:
         raise LabError("--commits needs a script.", "For example: hpml-lab referee --commits main HEAD train.py")
     if not chosen.commits and len(chosen.words) != 2:
         raise LabError(f"{len(chosen.words)} scripts were given.", "Give two: hpml-lab referee train.py 'train.py --fused'")
+    options = {"allow": chosen.allow, "steps": chosen.steps, "isolate": chosen.isolate}
     scripts = [] if chosen.commits else [shlex.split(words) for words in chosen.words]
     for script in scripts:
         check_script(script)
     from hpml_lab.referee.verdict import compare_commits, compare_scripts
 
-    if chosen.commits:
-        verdict = compare_commits(chosen.commits, chosen.words, allow=chosen.allow, steps=chosen.steps)
-    else:
-        verdict = compare_scripts(*scripts, allow=chosen.allow, steps=chosen.steps, isolate=chosen.isolate)
+    verdict = (
+        compare_commits(chosen.commits, chosen.words, **options) if chosen.commits else compare_scripts(*scripts, **options)
+    )
     print(verdict.text())
     if chosen.json is not None:
         atomic_write(chosen.json, json.dumps(verdict.as_dict(), indent=1) + "\n")

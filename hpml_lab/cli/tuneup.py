@@ -1,6 +1,7 @@
 """`hpml-lab tuneup SCRIPT [ARGS]`: what each tip of the guide gains on anybody's script, and whether it trains the same."""
 
 import argparse
+import json
 from pathlib import Path
 
 from hpml_lab.cli.foreign import turn_options
@@ -67,5 +68,5 @@ def tuneup(chosen: argparse.Namespace) -> int:
     atomic_write(chosen.out, printable(page(found)))
     say(f"the page is {chosen.out}")
     if chosen.json is not None:
-        found.write_json(chosen.json)
+        atomic_write(chosen.json, json.dumps(found.as_dict(), indent=1) + "\n")
     return FINE

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.children import end_with_parent, kill_group
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import why_ended
@@ -30,25 +33,28 @@ END_SECONDS = 10.0  # for a script that has come to its end, and for its own wor
 OURS = "hpml-referee-"  # how the folders of copies begin: one that runs in the folder of temporary files is not to copy itself
 NOT_COPIED, MOST_BYTES = (".git", ".venv", "__pycache__", "node_modules", f"{OURS}*"), 1e9
 LAST_LINES = 4000  # bytes of what a copy that failed has written to stderr
+CONTEXT_BYTES = 600_000_000  # what CUDA takes for a process, before its first tensor
+FOR_COPIES = 0.8  # of the free memory: a change may take more than the script as it is, as workers do, and so may others
 
 
 @dataclass
 class ScriptCopy:
     """One copy of the script.
 
+    folder  with what it writes to stderr, and with `files`: if it is isolated, it runs at its own path below
     losses  at each `backward`, from its first step on
     laps    of its turns, in seconds a step
     failed  why it is no longer there, "" while it is
     at_its_end  whether it has failed by having no further step
     first_seconds  of the first step
+    gpu_bytes  that its tensors have taken of the GPU's memory, and that are free; none where it uses no GPU
     """
 
-    name: str
     process: subprocess.Popen
     tokens: int
     report: int
     deadline_seconds: float
-    stderr: Path
+    folder: Path
     losses: list[float] = field(default_factory=list)
     laps: list[Lap] = field(default_factory=list)
     steps: int = 0
@@ -57,6 +63,7 @@ class ScriptCopy:
     digest: str = ""
     first_seconds: float = 0.0
     look: dict[str, Any] = field(default_factory=dict)
+    gpu_bytes: list[int] = field(default_factory=list)
     _rest: bytes = b""
 
     def turn(self, steps: int) -> Lap | None:
@@ -89,6 +96,7 @@ class ScriptCopy:
         found = json.loads(line)
         self.digest = found.get("digest", self.digest)
         self.look = found.get("look", self.look)
+        self.gpu_bytes = found.get("gpu_bytes", self.gpu_bytes)
         if "ended" in found:
             self.steps = found["after"]
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -110,6 +118,20 @@ class ScriptCopy:
             self.hear()
         return self.look
 
+    def memory(self) -> list[tuple[float, float, str]]:
+        """(bytes that it took at most, bytes that are free for other copies, of what), while it stands still."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        sizes = {name: 1024 * int(size) for name, size in re.findall(r"^(VmHWM|VmRSS|RssFile):\s+(\d+)", status, re.M)}
+        # Libraries are in the memory once for all copies. Not every system knows the peak.
+        own = max(1, sizes.get("VmHWM", sizes.get("VmRSS", 0)) - sizes.get("RssFile", 0))
+        with contextlib.suppress(psutil.Error):
+            own += sum(worker.memory_full_info().uss for worker in psutil.Process(self.process.pid).children(recursive=True))
+        found = [(own, FOR_COPIES * machine.free_memory_bytes(of_programs=True), "of memory")]
+        if self.gpu_bytes:
+            reserved, free = self.gpu_bytes
+            found.append((reserved + CONTEXT_BYTES, free, "of the GPU's memory"))
+        return found
+
     def finish(self) -> None:
         """Ask for the digest of its parameters, and end it."""
         if not self.failed:
@@ -126,7 +148,7 @@ class ScriptCopy:
         """Kill what is left of it; it failed by `why`, by its own last words, or else by `otherwise`."""
         code = self.process.poll() or 0
         kill_family(self.process)
-        last = why_ended(code, self.stderr.read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
+        last = why_ended(code, (self.folder / "stderr").read_bytes()[-LAST_LINES:].decode("utf-8", "replace")) if code else ""
         self.at_its_end = not (why or last) and otherwise != ""
         self.failed = why or last or otherwise or f"it ends after {self.steps} steps, with exit code {code}"
 
@@ -134,9 +156,7 @@ class ScriptCopy:
 @contextlib.contextmanager
 def copy_of(
     script: Sequence[str],
-    name: str,
-    changes: Sequence[Setting],
-    folder: Path,
+    changes: Sequence[Setting] = (),
     *,
     deadline_seconds: float,
     look: bool = False,
@@ -146,40 +166,40 @@ def copy_of(
     """A copy that runs until its first step is done; killed with all it started when the block is left.
 
     script   the words after `python`
-    folder   for its output, which nobody sees
     where    the folder that it runs in: this one
     isolate  let it run in a copy of that folder, so that it writes its files there; what lies beside it is found as ever
     """
-    if isolate:
-        where = _copied((where or Path.cwd()).absolute(), files_of(folder, name))
-    (child_tokens, tokens), (report, child_report) = os.pipe(), os.pipe()
-    paths = os.environ.get("PYTHONPATH")
-    chosen = json.dumps({"tokens": child_tokens, "report": child_report, "changes": changes, "look": look})
-    variables = {**os.environ, at_start.TURNS: f"{int(paths is not None)} {chosen}"}
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
-    stderr = folder / f"{name}.stderr"
-    try:
-        with (folder / f"{name}.stdout").open("wb") as out, stderr.open("wb") as errors:
-            process = subprocess.Popen(
-                [sys.executable, *script],
-                env=variables,
-                cwd=where,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-                pass_fds=(child_tokens, child_report),
-                preexec_fn=partial(end_with_parent, os.getpid()),  # before it stops itself, and stays
-            )
-    finally:
-        os.close(child_tokens)
-        os.close(child_report)
-    try:
-        yield ScriptCopy(name, process, tokens, report, deadline_seconds, stderr)
-    finally:
-        kill_family(process)
-        os.close(tokens)
-        os.close(report)
+    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as name:
+        folder = Path(name).resolve()
+        if isolate:
+            where = _copied((where or Path.cwd()).absolute(), folder / "files")
+        (child_tokens, tokens), (report, child_report) = os.pipe(), os.pipe()
+        paths = os.environ.get("PYTHONPATH")
+        chosen = json.dumps({"tokens": child_tokens, "report": child_report, "changes": changes, "look": look})
+        variables = {**os.environ, at_start.TURNS: f"{int(paths is not None)} {chosen}"}
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (at_start.HERE, paths)))
+        try:
+            with (folder / "stderr").open("wb") as errors:
+                process = subprocess.Popen(
+                    [sys.executable, *script],
+                    env=variables,
+                    cwd=where,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    start_new_session=True,
+                    pass_fds=(child_tokens, child_report),
+                    preexec_fn=partial(end_with_parent, os.getpid()),  # before it stops itself, and stays
+                )
+        finally:
+            os.close(child_tokens)
+            os.close(child_report)
+        try:
+            yield ScriptCopy(process, tokens, report, deadline_seconds, folder)
+        finally:
+            kill_family(process)
+            os.close(tokens)
+            os.close(report)
 
 
 def kill_family(process: subprocess.Popen) -> None:
@@ -194,27 +214,33 @@ def kill_family(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def files_of(folder: Path, name: str) -> Path:
-    """What an isolated copy has in place of the root of all files: it runs at its own path below."""
-    return folder / f"{name}.files"
-
-
 def _copied(source: Path, root: Path) -> Path:
-    """A copy of a folder at its own path below `root`, with links to what lies beside it: `../data` is found from there."""
+    """A copy of a folder at its own path below `root`, where what lies beside it is found as well."""
+    require_small(source)
+    return Path(shutil.copytree(source, place_below(root, source), symlinks=True, ignore=left_out))
 
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        environments = {name for name in names if os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))}
-        return shutil.ignore_patterns(*NOT_COPIED)(folder, names) | environments
 
+def left_out(folder: str, names: Sequence[str]) -> set[str]:
+    """What no script reads as its data: repositories, environments, and other copies."""
+    environments = {name for name in names if os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))}
+    return shutil.ignore_patterns(*NOT_COPIED)(folder, names) | environments
+
+
+def require_small(source: Path) -> None:
+    """Raise LabError for a folder with more than MOST_BYTES to copy."""
     size = 0
     for folder, folders, files in os.walk(source):
-        left_out = ignored(folder, folders + files)
-        folders[:] = [name for name in folders if name not in left_out]
+        ignored = left_out(folder, folders + files)
+        folders[:] = [name for name in folders if name not in ignored]
         with contextlib.suppress(FileNotFoundError):  # another program's, meanwhile removed
-            size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files if name not in left_out)
+            size += sum(os.lstat(os.path.join(folder, name)).st_size for name in files if name not in ignored)
     if size > MOST_BYTES:
         advice = f"At most {MOST_BYTES / 1e9:g} GB are copied for each run: put the data beside this folder, as ../data."
         raise LabError(f"{source} has {size / 1e9:.1f} GB.", advice)
+
+
+def place_below(root: Path, source: Path) -> Path:
+    """The path of `source` below `root`, where nothing is yet, among links to what lies beside it: from there is `../data`."""
     above, (_, *names) = root, source.parts
     for parent, name in zip(reversed(source.parents), names, strict=True):
         above.mkdir()
@@ -223,7 +249,7 @@ def _copied(source: Path, root: Path) -> Path:
                 if other != name:
                     (above / other).symlink_to(parent / other)
         above /= name
-    return Path(shutil.copytree(source, above, symlinks=True, ignore=ignored))
+    return above
 
 
 def require_turns() -> None:

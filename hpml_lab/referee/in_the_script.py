@@ -23,6 +23,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, IterableDataset
 
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
@@ -137,7 +138,9 @@ class Turns:
         """Report the turn that ends here, and stop until the next one."""
         lap = [now - then for now, then in zip(_clocks(), self._start, strict=True)]
         losses, self._losses = [loss.item().hex() for loss in self._losses], []
-        self.say(steps=self.steps, lap=lap, losses=losses)
+        cuda = torch.cuda
+        gpu_bytes = [cuda.max_memory_reserved(), cuda.mem_get_info()[0]] if cuda.is_initialized() else []
+        self.say(steps=self.steps, lap=lap, losses=losses, gpu_bytes=gpu_bytes)
         os.killpg(0, signal.SIGSTOP)
         token = os.read(self._tokens, 4)
         if len(token) < 4:
@@ -222,10 +225,8 @@ def optimizer(turns: Turns, **new) -> None:
 
 
 def zero_grad(turns: Turns) -> None:
-    clear = Optimizer.zero_grad
-    Optimizer.zero_grad = lambda self, set_to_none=True: clear(self, set_to_none=True)
-    of_module = nn.Module.zero_grad
-    nn.Module.zero_grad = lambda self, set_to_none=True: of_module(self, set_to_none=True)
+    for cls in (Optimizer, nn.Module):
+        cls.zero_grad = lambda self, set_to_none=True, clear=cls.zero_grad: clear(self, set_to_none=True)
 
 
 class _Off(contextlib.AbstractContextManager):
@@ -282,7 +283,7 @@ def autocast(turns: Turns, dtype: str) -> None:
         def change(forward):
             def in_autocast(*given, **options):
                 with torch.autocast(device, getattr(torch, dtype)):
-                    return _in_float32(forward(*given, **options))
+                    return tree_map_only(torch.Tensor, _in_float32, forward(*given, **options))
 
             return in_autocast
 
@@ -292,12 +293,8 @@ def autocast(turns: Turns, dtype: str) -> None:
     turns.at_roots.append(apply)
 
 
-def _in_float32(found):
-    if isinstance(found, torch.Tensor):
-        return found.float() if found.is_floating_point() and found.element_size() < 4 else found
-    if isinstance(found, tuple | list) and type(found) in (tuple, list):
-        return type(found)(map(_in_float32, found))
-    return {key: _in_float32(value) for key, value in found.items()} if type(found) is dict else found
+def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
 
 
 def compiled(turns: Turns) -> None:

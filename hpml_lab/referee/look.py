@@ -18,7 +18,6 @@ SYNCHRONIZES = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__in
 OF_TENSORS = ("torch/_tensor.py", "torch/_tensor_str.py")  # the script's calls all the same, when it prints one
 OF_LOADERS = "torch/utils/data/_utils/fetch.py"
 LOOKED_STEPS = 4  # after the first: an even number, so that what every second step does is half a time a step
-CONTEXT_BYTES = 600_000_000  # what CUDA takes for a process, before its first tensor
 
 
 class Look:
@@ -44,8 +43,7 @@ class Look:
         def of_loader(given):
             if isinstance(given.get("dataset"), IterableDataset):
                 return {}
-            names = ("batch_size", "num_workers", "pin_memory", "persistent_workers", "prefetch_factor")
-            self.found["loaders"].append({**_call("__init__"), **{name: given.get(name) for name in names}})
+            self.found["loaders"].append({**_call("__init__"), "num_workers": given.get("num_workers")})
             return {}
 
         options_of(DataLoader, of_loader)
@@ -53,8 +51,7 @@ class Look:
 
         def of_optimizer(optimizer, params, defaults):
             init(optimizer, params, defaults)
-            options = {name: defaults.get(name) for name in ("foreach", "fused")}
-            found.append({**_call("__init__"), "class": type(optimizer).__name__} | options)
+            found.append({**_call("__init__"), "class": type(optimizer).__name__, "foreach": defaults.get("foreach")})
 
         Optimizer.__init__ = of_optimizer
 
@@ -88,8 +85,8 @@ class Look:
         def counted(tensor, *arguments, **options):
             of_network = tensor.device.type in {root["device"] for root in self.found["roots"]}
             if of_network and os.getpid() == self._turns._process and not _in_a_loader():
-                if (place := _place())["file"]:
-                    key = (place["file"], place["line"], name, threading.get_ident())
+                if frame := _own_frame(lambda code: code.co_filename.endswith(OF_TENSORS)):
+                    key = (os.path.abspath(frame.f_code.co_filename), frame.f_lineno, name, threading.get_ident())
                     self._waits[key] = self._waits.get(key, 0) + 1
             return method(tensor, *arguments, **options)
 
@@ -100,7 +97,6 @@ class Look:
         convolves = any(isinstance(module, nn.modules.conv._ConvNd) for module in root.modules())
         self.found["roots"].append(
             {
-                "class": type(root).__name__,
                 "images": convolves and any(tensor.ndim == 4 for tensor in tensors),
                 "device": next(root.parameters()).device.type,
                 "autocast": torch.is_autocast_enabled(next(root.parameters()).device.type),
@@ -152,8 +148,7 @@ class Look:
             often = {place: statistics.median(waits.get(place, 0) for waits in self._of_steps) for place in places}
             waits = [{"file": f, "line": n, "by": by, "a_step": count} for (f, n, by), count in often.items() if count]
             found = {**self.found, "waits": waits}
-            found |= {"threads": torch.get_num_threads(), "cuda": torch.cuda.is_available(), "gpu_bytes": _gpu_bytes()}
-            self._turns.say(look=found)
+            self._turns.say(look=found | {"threads": torch.get_num_threads()})
             self._turns._leave()
 
 
@@ -165,14 +160,6 @@ def _generators() -> list[bytes]:
     return [state.numpy().tobytes() for state in states]
 
 
-def _gpu_bytes() -> list[int]:
-    """What this copy takes of the GPU's memory, and what it could have taken; nothing where no GPU is in use."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
-        return []
-    own = torch.cuda.max_memory_reserved() + CONTEXT_BYTES
-    return [own, torch.cuda.mem_get_info()[0] + own]
-
-
 def _call(name: str) -> dict:
     """Where the script itself calls the function, by the end of the call; "" and 0 where a library does."""
     frame = _own_frame(lambda code: code.co_name == name)
@@ -180,12 +167,6 @@ def _call(name: str) -> dict:
     if not place or None in place:  # Python keeps none with -X no_debug_ranges
         return {"file": "", "line": 0, "column": 0}
     return {"file": os.path.abspath(frame.f_code.co_filename), "line": place[1], "column": place[3]}
-
-
-def _place() -> dict:
-    """The file and the line of the script's own code that is being run, "" and 0 if there is none."""
-    frame = _own_frame(lambda code: code.co_filename.endswith(OF_TENSORS))
-    return {"file": os.path.abspath(frame.f_code.co_filename) if frame else "", "line": frame.f_lineno if frame else 0}
 
 
 def _in_a_loader() -> bool:

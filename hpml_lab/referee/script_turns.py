@@ -2,16 +2,16 @@
 
 import contextlib
 import random
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import SAMPLES
 from hpml_lab.core.timing.laps import held_up, seconds_by_one_clock
 from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
-from hpml_lab.referee.copies import OURS, ScriptCopy, Setting, copy_of
+from hpml_lab.referee.copies import ScriptCopy, Setting, copy_of
 from hpml_lab.referee.sameness import Sameness, sameness
 
 FEWEST = 5  # turns: fewer have no interval
@@ -42,6 +42,11 @@ class Candidate:
     lowers: bool = False
     where: Path | None = None
     isolate: bool = False
+
+    def copy(self, deadline_seconds: float, *more: Setting) -> contextlib.AbstractContextManager[ScriptCopy]:
+        """A copy of it that runs, with `more` changes."""
+        where = {"where": self.where, "isolate": self.isolate}
+        return copy_of(self.script, [*self.settings, *more], deadline_seconds=deadline_seconds, **where)
 
 
 @dataclass(frozen=True)
@@ -79,34 +84,26 @@ class Compared:
 class Yardstick:
     """What is known of the base, and losses of nudged copies of it, made once and about as long as they are needed.
 
-    ends_after  how many steps it has, if it ended before its turns were over
+    deadline_seconds  for the first step of a copy, and for a turn: one that needs longer has failed
+    say               is called with a line where there is memory for few copies only
+    at_once           how many candidates take turns with the base at the same time, 0: not known yet
+    ends_after        how many steps it has, if it ended before its turns were over
     """
 
     base: Candidate
-    folder: Path
-    deadline_seconds: float
+    deadline_seconds: float = 120.0
+    say: Callable[[str], object] = lambda line: None
     losses: list[list[float]] = field(default_factory=list)
     steps: int = 0
+    at_once: int = 0
     ends_after: int = 0
 
     def of(self, steps: int) -> list[list[float]]:
         if steps > LONGER * self.steps:
             self.steps = steps
             with contextlib.ExitStack() as stack:  # they are not timed, and start together
-                copies = [
-                    stack.enter_context(
-                        copy_of(
-                            self.base.script,
-                            f"nudged-{seed}-{steps}",
-                            [*self.base.settings, ("nudged", {"seed": seed})],
-                            self.folder,
-                            deadline_seconds=self.deadline_seconds,
-                            where=self.base.where,
-                            isolate=self.base.isolate,
-                        )
-                    )
-                    for seed in range(NUDGES)
-                ]
+                nudges = [("nudged", {"seed": seed}) for seed in range(NUDGES)]
+                copies = [stack.enter_context(self.base.copy(self.deadline_seconds, nudge)) for nudge in nudges]
                 for copy in copies:
                     copy.hear()
                 for copy in copies:  # a turn does one step more, and what a script does not live to report is lost
@@ -116,31 +113,24 @@ class Yardstick:
         return self.losses
 
 
-def compared(
-    base: Candidate,
-    candidates: Sequence[Candidate],
-    yardstick: Yardstick,
-    *,
-    steps: int | None = None,
-    deadline_seconds: float = 120.0,
-) -> dict[str, Compared]:
+def compared(candidates: Sequence[Candidate], yardstick: Yardstick, steps: int | None = None) -> dict[str, Compared]:
     """Run the base, the base again and all candidates in turns, each time in a new order; by name, what each showed.
 
-    steps             of a turn; as many as the base does in TURN_SECONDS otherwise
-    deadline_seconds  for the first step, and for a turn: who needs longer has failed
-    Of a script that ends before its turns are over, they are shorter and fewer. Raises EndsEarly where FEWEST are too many.
+    steps  of a turn; as many as the base does in TURN_SECONDS otherwise
+    Of a script that ends before its turns are over, they are shorter and fewer. Where there is no memory for all candidates, it
+    leaves out the last ones. Raises EndsEarly where FEWEST turns are too many, and LabError where there is no memory for one.
     """
-    copies = _in_turns(base, candidates, steps, deadline_seconds, yardstick.ends_after)
+    copies = _in_turns(candidates, steps, yardstick)
     before, again = copies["before"], copies["again"]
     if not before.digest and not yardstick.ends_after and before.steps >= FEWEST_STEPS:
         yardstick.ends_after = before.steps
-        copies = _in_turns(base, candidates, steps, deadline_seconds, yardstick.ends_after)
+        copies = _in_turns(candidates, steps, yardstick)
         before, again = copies["before"], copies["again"]
     if min(len(before.laps), len(again.laps)) < FEWEST:
         early = min(before, again, key=lambda copy: len(copy.laps))
         raise EndsEarly(f"{early.failed}; let it train for longer" if early.at_its_end else early.failed)
     found = {}
-    for candidate in candidates:
+    for candidate in candidates[: yardstick.at_once]:
         copy = copies[candidate.name]
         took = min(len(before.laps), len(again.laps), len(copy.laps))
         if took < FEWEST:
@@ -168,36 +158,32 @@ def compared(
     return found
 
 
-def _in_turns(
-    base: Candidate, candidates: Sequence[Candidate], steps: int | None, deadline_seconds: float, ends_after: int
-) -> dict[str, ScriptCopy]:
-    """The copies after their turns: "before", "again", and each candidate by its name; all have ended.
-
-    ends_after  how many steps the base has; 0: enough for all turns
-    """
+def _in_turns(candidates: Sequence[Candidate], steps: int | None, yardstick: Yardstick) -> dict[str, ScriptCopy]:
+    """The copies after their turns: "before", "again", and by its name each candidate for which there is memory."""
     order = random.Random(0)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True)))
-        copies: dict[str, ScriptCopy] = {}
-        for name, each in [("before", base), ("again", base), *((one.name, one) for one in candidates)]:
-            made = copy_of(
-                each.script,
-                name,
-                each.settings,
-                folder,
-                deadline_seconds=deadline_seconds,
-                where=each.where,
-                isolate=each.isolate,
-            )
-            copies[name] = stack.enter_context(made)
-        for copy in copies.values():
+
+        def started(candidate: Candidate) -> ScriptCopy:
+            return stack.enter_context(candidate.copy(yardstick.deadline_seconds))
+
+        before = started(yardstick.base)
+        if not yardstick.at_once:
+            if not (before.hear() and before.turn(WARM_STEPS)):
+                return {"before": before, "again": before}
+            yardstick.at_once, why = at_once(before.memory())
+            if yardstick.at_once < len(candidates):
+                yardstick.say(f"{why}: of {len(candidates)} changes {yardstick.at_once} at a time take turns with the script.")
+        again = started(yardstick.base)
+        copies = {"before": before, "again": again} | {each.name: started(each) for each in candidates[: yardstick.at_once]}
+        others = [copy for copy in copies.values() if not (copy.steps or copy.failed)]
+        for copy in others:
             copy.hear()  # its first step is done, or it has ended
-        before, again = copies["before"], copies["again"]
-        for copy in copies.values():
+        for copy in others:
             copy.turn(WARM_STEPS)
         if not before.laps or not again.laps:
             return copies
-        steps, turns = _plan(before.laps[-1].wall, steps, ends_after and ends_after - before.steps)
+        left = yardstick.ends_after and yardstick.ends_after - before.steps
+        steps, turns = _plan(before.laps[-1].wall, steps, left)
         for copy in copies.values():
             copy.laps.clear()
         for _ in range(turns):
@@ -208,6 +194,18 @@ def _in_turns(
         for copy in copies.values():
             copy.finish()
     return copies
+
+
+def at_once(memory: Sequence[tuple[float, float, str]]) -> tuple[int, str]:
+    """How many candidates there is memory for next to the base, twice, and the line that says why; LabError if for none.
+
+    memory  (bytes that a copy takes, bytes that are free next to one, of what), for each kind
+    """
+    few, own, free, what = min((int(free // own) - 1, own, free, what) for own, free, what in memory)
+    why = f"a copy takes {own / 1e9:.1f} GB, and {free / 1e9:.1f} GB {what} are free for more"
+    if few < 1:
+        raise LabError(f"{why}: three take turns.", "Give it a smaller batch or network, or end what else is at work there.")
+    return few, why
 
 
 def _plan(step_seconds: float, steps: int | None, left: int) -> tuple[int, int]:

@@ -1,12 +1,10 @@
 """Tries the guide's changes on an untouched script, one at a time and then together, and says which are worth their lines."""
 
-import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +15,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
-from hpml_lab.referee.copies import OURS, copy_of, files_of, require_turns
+from hpml_lab.referee.copies import copy_of, require_turns
 from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
 from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
@@ -114,11 +112,6 @@ class Tuneup:
             "diff": {rung.change.name: self.lines_of(rung) for rung in self.kept},
         }
 
-    def write_json(self, path: Path) -> None:
-        from hpml_lab.core.system.files import atomic_write
-
-        atomic_write(path, json.dumps(self.as_dict(), indent=1) + "\n")
-
 
 def tuneup(
     script: Sequence[str],
@@ -148,71 +141,53 @@ def tuneup(
     require_turns()
     check_script(script)
     found, start = Tuneup(" ".join(script)), time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as name, _interrupted(found):
-        folder = Path(name).resolve()
-        found.look = _look(script, folder, deadline_seconds, isolate)
+
+    def note(line: str) -> None:
+        found.notes.append(line)
+        say(line)
+
+    base = Candidate("as it is", script, isolate=isolate)
+    yardstick = Yardstick(base, deadline_seconds, note)
+    try:
+        found.look = _look(script, deadline_seconds, isolate)
         found.notes += _seen(found.look)
         known = chosen(tips or changes(machine.cores(), found.look["threads"]), only, skip)
         found.absent = {change.name: why for change in known if (why := change.why_not(found.look))}
-        left, several = [change for change in known if change.name not in found.absent], at_once(found.look["gpu_bytes"])
-        base = Candidate("as it is", script, isolate=isolate)
-        yardstick = Yardstick(base, folder, deadline_seconds)
-
-        def measured(candidates: Sequence[Candidate]) -> dict[str, Compared]:
-            return compared(base, candidates, yardstick, steps=steps, deadline_seconds=deadline_seconds)
-
-        try:
-            while left:
-                if found.rungs and time.monotonic() - start > 60 * minutes:
-                    found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
-                    break
-                now, left = left[:several], left[several:]
-                say(f"{', '.join(change.name for change in now)} …")
-                results = measured([_candidate(change.name, base, [change], found.look) for change in now])
-                found.rungs += [_rung(change, results[change.name], allow) for change in now]
-                for rung in found.rungs[-len(now) :]:
-                    say(f"{rung.change.name}: {rung.text}; {rung.why}")
-            _keep_one_of_each_kind(found)
-            if len(found.kept) > 1:
-                say("the kept changes together …")
-                [found.together] = measured(
-                    [_candidate("together", base, [rung.change for rung in found.kept], found.look)]
-                ).values()
-        except EndsEarly as error:
-            found.notes.append(f"No gain can be measured: {error}.")
+        left = [change for change in known if change.name not in found.absent]
+        while left:
+            if found.rungs and time.monotonic() - start > 60 * minutes:
+                found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
+                break
+            now = left[: min(TOGETHER, yardstick.at_once or TOGETHER)]
+            say(f"{', '.join(change.name for change in now)} …")
+            results = compared([_candidate(change.name, base, [change], found.look) for change in now], yardstick, steps)
+            left = [change for change in left if change.name not in results]
+            for change in now[: len(results)]:
+                found.rungs.append(rung := _rung(change, results[change.name], allow))
+                say(f"{rung.change.name}: {rung.text}; {rung.why}")
+        _keep_one_of_each_kind(found)
+        if len(found.kept) > 1:
+            say("the kept changes together …")
+            together = _candidate("together", base, [rung.change for rung in found.kept], found.look)
+            found.together = compared([together], yardstick, steps)["together"]
+    except EndsEarly as error:
+        found.notes.append(f"No gain can be measured: {error}.")
+    except KeyboardInterrupt:
+        found.interrupted = True
+        found.notes.append("Interrupted: what stands here was known by then.")
     _keep_one_of_each_kind(found)  # also after an interrupt
     found.absent |= {} if only or tips else BY_HAND
     found.seconds = time.monotonic() - start
     return found
 
 
-@contextlib.contextmanager
-def _interrupted(found: Tuneup) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        found.interrupted = True
-        found.notes.append("Interrupted: what stands here was known by then.")
-
-
-def _look(script: Sequence[str], folder: Path, deadline_seconds: float, isolate: bool) -> dict[str, Any]:
-    with copy_of(script, "look", [], folder, deadline_seconds=deadline_seconds, look=True, isolate=isolate) as copy:
+def _look(script: Sequence[str], deadline_seconds: float, isolate: bool) -> dict[str, Any]:
+    with copy_of(script, deadline_seconds=deadline_seconds, look=True, isolate=isolate) as copy:
         look = copy.looked()
     if not look:
         raise LabError(f"{' '.join(script)} cannot be driven: {copy.failed}.", ADVICE)
     # An isolated copy has seen its own files; the lines to write are for those that it is a copy of.
-    return json.loads(json.dumps(look).replace(json.dumps(str(files_of(folder, "look")))[1:-1], ""))
-
-
-def at_once(gpu_bytes: Sequence[int]) -> int:
-    """How many changes take turns at the same time: as many as the GPU has room for, next to the script itself, twice."""
-    if not gpu_bytes:
-        return TOGETHER
-    own, free = gpu_bytes
-    if free < 3 * own:
-        problem = f"a copy takes {own / 1e9:.1f} GB of the {free / 1e9:.1f} GB that are free on the GPU, and three take turns."
-        raise LabError(problem, "Give it a smaller batch or network, or end what else is on the GPU.")
-    return min(TOGETHER, free // own - 2)
+    return json.loads(json.dumps(look).replace(json.dumps(str(copy.folder / "files"))[1:-1], ""))
 
 
 def _candidate(name: str, base: Candidate, several: Sequence[Tip], look: dict[str, Any]) -> Candidate:

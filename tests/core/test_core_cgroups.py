@@ -171,6 +171,8 @@ def test_memory_is_the_least_of_what_machine_and_container_have(system, monkeypa
     system.write("sys/fs/cgroup/memory/memory.stat", "active_file 1\ntotal_active_file 500000\ntotal_inactive_file 0\n")
     system.write("sys/fs/cgroup/memory.max", "max\n")
     assert (machine.memory_bytes(), machine.free_memory_bytes()) == (2_000_000, 500_000)
+    monkeypatch.setattr(machine, "_address_space", lambda: 1)
+    assert (machine.free_memory_bytes(), machine.free_memory_bytes(of_programs=True)) == (0, 500_000), "each has its own"
 
 
 def test_a_limit_of_addresses_counts():

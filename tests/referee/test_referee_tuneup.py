@@ -7,6 +7,7 @@ import sys
 import tempfile
 import textwrap
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,12 +16,12 @@ from hpml_lab.cli import main
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment
 from hpml_lab.core.timing.noise import SpeedUp
-from hpml_lab.referee import copies
+from hpml_lab.referee import copies, script_turns
 from hpml_lab.referee.changes import as_diff, changes
 from hpml_lab.referee.copies import _copied, copy_of
 from hpml_lab.referee.sameness import Sameness
-from hpml_lab.referee.script_turns import Compared
-from hpml_lab.referee.tuneup import TriedTip, Tuneup, _keep_one_of_each_kind, at_once, page, tuneup
+from hpml_lab.referee.script_turns import Compared, at_once
+from hpml_lab.referee.tuneup import TriedTip, Tuneup, _keep_one_of_each_kind, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
@@ -46,6 +47,12 @@ for epoch in range(10_000):
         optimizer.step()
         open("losses.txt", "a").write(f"{loss.item()}\\n")
 """
+AS_COMMITTED = (
+    HEAD.replace("lr=1e-2", "lr=rate.LR").replace(
+        "manual_seed(0)", "manual_seed(int(''.join(open(f'{place}seed').read() for place in ('data/', '../', '../../'))))"
+    )
+    + "open('data/written', 'w').close()\n"
+)
 SEVERAL = "SEVERAL = dict(is_initialized=lambda: True, get_world_size=lambda: 2)\n"
 ADVICE = "It has to train with an optimizer"
 DEADLINE = 120.0  # seconds; far above what a loaded machine needs
@@ -108,10 +115,9 @@ def test_an_isolated_copy_finds_what_lies_beside_its_folder_and_leaves_the_folde
     (tmp_path / "mine" / "inner").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "mine" / "inner")
     code = "import os; open('own', 'w'); raise SystemExit(open('../../data/numbers').read() + os.getcwd())"
-    (tmp_path / "temporary").mkdir()
-    with copy_of(["-c", code], "one", [], tmp_path / "temporary", deadline_seconds=DEADLINE, isolate=True) as copy:
+    with copy_of(["-c", code], deadline_seconds=DEADLINE, isolate=True) as copy:
         assert copy.hear() is None
-    assert copy.failed == f"7{tmp_path}/temporary/one.files{tmp_path}/mine/inner"
+    assert copy.failed == f"7{copy.folder}/files{tmp_path}/mine/inner"
     assert list((tmp_path / "mine").rglob("*")) == [tmp_path / "mine" / "inner"]
 
 
@@ -152,14 +158,49 @@ def test_a_script_that_cannot_be_driven_is_named_in_one_line(script, text, why, 
     assert why in raised.value.problem and raised.value.fix.startswith(ADVICE)
 
 
-@pytest.mark.parametrize("gpu_bytes, copies", [([], 4), ([10, 1000], 4), ([10, 59], 3), ([10, 30], 1)])
-def test_as_many_changes_take_turns_as_have_room_on_the_gpu(gpu_bytes, copies):
-    assert at_once(gpu_bytes) == copies
+@pytest.mark.parametrize("memory, several", [([(10, 59, "")], 4), ([(10, 29, "")], 1), ([(10, 59, ""), (5, 17, "")], 2)])
+def test_as_many_changes_take_turns_as_have_room_in_each_memory(memory, several):
+    assert at_once(memory)[0] == several
 
 
-def test_a_script_that_needs_half_of_the_gpu_is_told_so():
-    with pytest.raises(LabError, match=r"a copy takes 50.0 GB of the 99.0 GB that are free on the GPU, and three take turns"):
-        at_once([50_000_000_000, 99_000_000_000])
+def test_a_script_without_room_for_three_copies_is_named():
+    with pytest.raises(LabError, match="a copy takes 50.0 GB, and 99.0 GB of memory are free for more: three take turns"):
+        at_once([(50e9, 99e9, "of memory")])
+
+
+def test_where_memory_is_short_changes_are_tried_one_after_the_other_and_one_line_says_so(script, monkeypatch, nothing_left):
+    alive, most = [], []
+
+    @contextlib.contextmanager
+    def counted(*given, **options):
+        with copy_of(*given, **options) as copy:
+            alive.append(copy)
+            most.append(len(alive))
+            yield copy
+            alive.remove(copy)
+
+    monkeypatch.setattr(script_turns, "copy_of", counted)
+    monkeypatch.setattr(copies.ScriptCopy, "memory", lambda copy: [(4e9, 9e9, "of memory")])
+    found = tuneup([script(HEAD + LOOP)], only=["gradients", "debugging"], steps=1, isolate=True)
+    assert [rung.found.same.kind for rung in found.rungs] == ["bitwise", "bitwise"] and max(most) == 3
+    line = "a copy takes 4.0 GB, and 9.0 GB of memory are free for more: of 2 changes 1 at a time take turns with the script."
+    assert [note for note in found.notes if "GB" in note] == [line]
+
+
+ON_A_GPU = "torch.cuda.is_initialized, torch.cuda.max_memory_reserved = lambda: True, lambda: 7\n"
+ON_A_GPU += "torch.cuda.mem_get_info = lambda: (8, 9)\n"
+
+
+@pytest.mark.parametrize("workers, least", [(0, 0.4e9), (2, 0.8e9)])
+def test_a_copy_takes_what_it_took_at_its_peak_and_what_its_workers_have(script, nothing_left, workers, least):
+    gone = LOOP.replace("        optimizer.step()\n", "        x.new_ones(10**8).sum()\n        optimizer.step()\n")
+    head = "def take(_): globals()['kept'] = torch.ones(5 * 10**7)\n" + HEAD + ON_A_GPU
+    head = head.replace("True)\n", f"True, num_workers={workers}, worker_init_fn=take)\n", 1)
+    with copy_of([script(head + gone)], deadline_seconds=60) as copy:
+        copy.hear()
+        (own, free, _), gpu = copy.memory()
+    assert least < own < least + 0.7e9 and free > 0
+    assert gpu == (copies.CONTEXT_BYTES + 7, 8, "of the GPU's memory")
 
 
 EVALUATION = """
@@ -176,7 +217,7 @@ def evaluate():
 def test_waits_of_each_step_are_counted_and_not_those_of_an_evaluation_in_the_first_ones(script, tmp_path, nothing_left):
     loop = LOOP.replace("        optimizer.step()\n", "        optimizer.step()\n        evaluate()\n")
     words = [script(HEAD + EVALUATION + loop)]
-    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+    with copy_of(words, deadline_seconds=60, look=True) as copy:
         often = {(wait["by"], wait["a_step"]) for wait in copy.looked()["waits"]}
     assert often == {("item", 1)}, "that of the loss, which each step writes"
 
@@ -214,7 +255,7 @@ for _ in range(1000):
 )
 def test_a_script_may_pickle_and_copy_its_net_under_each_change(script, tmp_path, nothing_left, change):
     words = [script(HEAD + SAVES_THE_NET.replace("CHANGED", repr(change[0])))]
-    with copy_of(words, "saves", [change], tmp_path, deadline_seconds=60) as copy:
+    with copy_of(words, [change], deadline_seconds=60) as copy:
         copy.hear()
         assert copy.turn(4), copy.failed
         copy.finish()
@@ -226,7 +267,7 @@ def test_autocast_reaches_a_forward_that_is_no_function_of_the_class(script, tmp
     named = "import functools\nclass Net(nn.Sequential):\n    forward = functools.partialmethod(nn.Sequential.forward)\n"
     checks = "        found = net(images)\n        assert found.eq(found.bfloat16()).all()\n        loss ="
     words = [script(HEAD + named + net + LOOP.replace("        loss =", checks, 1))]
-    with copy_of(words, "forward", [("autocast", {"dtype": "bfloat16"})], tmp_path, deadline_seconds=60) as copy:
+    with copy_of(words, [("autocast", {"dtype": "bfloat16"})], deadline_seconds=60) as copy:
         copy.hear()
         assert copy.turn(2), copy.failed
 
@@ -293,7 +334,7 @@ thread.join()
 def test_habits_are_found_wherever_the_script_has_them(script, tmp_path, nothing_left):
     """In a thread that trains, in a network's zero_grad, around backward alone, in options with two stars."""
     words = [script(HEAD + HABITS)]
-    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+    with copy_of(words, deadline_seconds=60, look=True) as copy:
         look = copy.looked()
     assert [(wait["by"], wait["a_step"]) for wait in look["waits"]] == [("__float__", 1)], (
         "not another thread's, nor those of samples"
@@ -311,7 +352,7 @@ def test_a_call_that_a_library_makes_is_named_and_no_other_is_edited(script, tmp
     library = "def made(net):\n    return torch.optim.Adam(net.parameters(), lr=1e-2)\n"
     of_library = f"exec(compile({library!r}, torch.__file__, 'exec'))\noptimizer = made(net)\n"
     words = [script(HEAD.replace("optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)\n", of_library) + LOOP)]
-    with copy_of(words, "look", [], tmp_path, deadline_seconds=60, look=True) as copy:
+    with copy_of(words, deadline_seconds=60, look=True) as copy:
         look = copy.looked()
     [fused] = [tip for tip in changes(2, 1) if tip.name == "fused"]
     assert [row["file"] for row in look["optimizers"]] == [""] and not fused.why_not(look)
@@ -337,7 +378,7 @@ def test_a_digest_is_of_all_networks_that_are_trained(script, tmp_path, monkeypa
     words, found = [script(HEAD + second + loop)], []
     for weight in ("1", "2"):
         monkeypatch.setenv("W", weight)
-        with copy_of(words, f"w{weight}", [], tmp_path, deadline_seconds=60) as copy:
+        with copy_of(words, deadline_seconds=60) as copy:
             copy.hear()
             copy.turn(2)
             copy.finish()
@@ -413,20 +454,47 @@ def test_a_tool_that_is_killed_takes_copies_along_that_have_not_begun(script, tm
         tool.kill()
 
 
-def test_two_commits_are_compared_in_folders_of_their_own(script, tmp_path, capsys, nothing_left):
+def committed(name, *texts):
+    """A repository in this folder, with a commit for each text of the file."""
+
     def git(*words):
         subprocess.run(["git", "-c", "user.name=x", "-c", "user.email=x@x", *words], check=True, capture_output=True)
 
     git("init")
-    for text in (HEAD + LOOP, HEAD.replace("manual_seed(0)", "manual_seed(1)") + LOOP):
-        script(text)
-        git("add", "train.py")
+    for text in texts:
+        Path(name).write_text(text, encoding="utf-8")
+        git("add", name)
         git("commit", "-m", "x")
+
+
+def test_two_commits_are_compared_in_folders_of_their_own(script, tmp_path, capsys, nothing_left):
+    committed(script(""), HEAD + LOOP, HEAD.replace("manual_seed(0)", "manual_seed(1)") + LOOP)
     assert main(["referee", "--commits", "HEAD~1", "HEAD", "--steps", "1", "train.py"]) == 1
     assert "not the same training" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {".git", "train.py"}
     assert main(["referee", "--commits", "HEAD~1", "nowhere", "train.py"]) == 2
     assert "git worktree add" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("isolate", [[], ["--isolate"]], ids=["here", "isolated"])
+def test_two_commits_find_what_git_does_not_track(tmp_path, monkeypatch, capsys, isolate, nothing_left):
+    """Data in the folder, above it and next to the repository; the modules of a script are the commit's, also if it is not."""
+    (tmp_path / "repository" / "code" / "data").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "repository")
+    committed("code/rate.py", "LR = 0.01\n", "LR = 0.02\n")
+    monkeypatch.chdir("code")
+    places = [Path(place) for place in ("data/seed", "../seed", "../../seed")]
+    for place in places:
+        place.write_text("3", encoding="utf-8")
+    Path("train.py").write_text("import rate\n" + AS_COMMITTED + LOOP, encoding="utf-8")
+    assert main(["referee", *isolate, "--commits", "HEAD", "HEAD~1", "--steps", "1", "train.py"]) == 1
+    assert "not the same training" in capsys.readouterr().out
+    assert Path("data/written").exists() == (not isolate) and all(place.read_text() == "3" for place in places)
+    assert not Path("losses.txt").exists()
+    Path("../another").mkdir()
+    monkeypatch.chdir("../another")
+    assert main(["referee", "--commits", "HEAD", "HEAD~1", "../code/train.py"]) == 2
+    assert "HEAD has no folder another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -126,14 +126,15 @@ def memory_gb() -> float | None:
     return None if found is None else round(found / 1e9, 1)
 
 
-def free_memory_bytes() -> int:
+def free_memory_bytes(of_programs: bool = False) -> int:
     """Memory that this process may still take: what is available in the machine, or is left of what it may use.
 
+    of_programs  that programs may take which it starts: a limit of addresses is one of each of them
     0 where the system does not tell.
     """
     import psutil
 
-    space = _address_space()
+    space = None if of_programs else _address_space()
     known = _physical("available"), memory_left(), space and max(0, space - psutil.Process().memory_info().vms)
     return min((found for found in known if found is not None), default=0)
 

@@ -1,7 +1,6 @@
 """Steps that any script can take: changes from outside, in turns with the script as it is, and a profile."""
 
 import json
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import run_python, why_ended
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
-from hpml_lab.referee.copies import OURS, require_turns
+from hpml_lab.referee.copies import require_turns
 from hpml_lab.referee.sameness import ALLOWED, REORDERED
 from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 from hpml_lab.referee.tuneup import tuneup
@@ -64,19 +63,19 @@ def try_workers(lab: Lab) -> Findings:
         if workers <= max(2, 2 * machine.cores())
     ]
     found: dict[str, Compared] = {}
-    with tempfile.TemporaryDirectory(prefix=OURS, ignore_cleanup_errors=True) as folder:
-        yardstick = Yardstick(base, Path(folder), late)
-        try:
-            while several and not (found and time.monotonic() > end):
-                now, several = several[:AT_ONCE], several[AT_ONCE:]
-                found |= compared(base, now, yardstick, deadline_seconds=late)
-        except EndsEarly as error:
-            raise NotDone(f"no gain can be measured: {error}") from None
+    crowded: list[str] = []  # the line that says so, where there is memory for few copies
+    yardstick = Yardstick(base, late, crowded.append)
+    try:
+        while several and not (found and time.monotonic() > end):
+            found |= compared(several[:AT_ONCE], yardstick)
+            several = [each for each in several if each.name not in found]
+    except EndsEarly as error:
+        raise NotDone(f"no gain can be measured: {error}") from None
     rows = [_gain(name, each) for name, each in found.items()]
     # Workers draw in another order, which is no other training.
     same = ALLOWED["rounding"] | {REORDERED}
     faster = [row for row in rows if row.verdict == "faster" and row.training in same]
-    says = _faster_and_another(rows, same) + not_run(lab, [each.name for each in several])
+    says = _faster_and_another(rows, same) + not_run(lab, [each.name for each in several]) + crowded
     if not faster:
         return Findings(["No number of workers gains beyond the noise.", *says], [Table("Workers of the loader", rows)])
     best = max(row.speed_up or 0.0 for row in faster)
@@ -137,15 +136,15 @@ def profile_lines(lab: Lab) -> Findings:
         said = [line for line in run.stderr.splitlines() if not line.startswith("hpml-lab: the profile is")]
         raise NotDone(f"no profile: {why_ended(run.exitcode, chr(10).join(said)) or f'exit code {run.exitcode}'}")
     lines = read_lines(samples)
-    # Most of the lines with a larger share call the whole training.
-    small = [row for row in lines if row.total_percent < 50]
-    says = [f"Of the lines below half the largest: {row.line}, `{row.source}`, {row.total_percent:.0f} %." for row in small[:1]]
-    says = says or ["No line of its own took less than half of the time."]
+    says = ["No line of its own was at work."]
+    if lines:  # the largest total are of lines that call the whole training
+        row = max(lines, key=lambda row: row.own_percent)
+        says = [f"{row.line}, `{row.source}`: {row.own_percent:.0f} %, with the libraries that it calls."]
     says.append(f"Functions, flame graph and torch's operators: {page.name}.")
-    return Findings(says, [Table("Lines of the script", lines)])
+    return Findings(says, [Table("Lines of the script", lines[:LINES])])
 
 
 @reader("a profile's samples, as speedscope.app takes them", "Run the step again.")
 def read_lines(path: Path | str) -> list[CodeLineShare]:
     """The lines of a script's own code in which most samples of a profile fell."""
-    return script_stacks(json.loads(text_of(path, RECORD))).lines[:LINES]
+    return script_stacks(json.loads(text_of(path, RECORD))).lines
