@@ -2,6 +2,6 @@
 
 import sys
 
-from hpml_lab.cli import as_program
+from hpml_lab.cli import main
 
-sys.exit(as_program())
+sys.exit(main())

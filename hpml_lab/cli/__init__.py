@@ -69,23 +69,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def as_program() -> int:
-    """`main` as a program of its own: interrupted, it ends by that signal at its very end, so that a shell's loop ends, too."""
-    ended = []
-    atexit.register(lambda: ended == [INTERRUPTED] and _end_by(signal.SIGINT))
-    ended.append(main())
-    return ended[0]
-
-
-def _end_by(number: int) -> None:
-    if os.name == "posix":
-        sys.stdout.flush()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input, 130 interrupted."""
+    """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input.
+
+    Where a signal ended it, or the program that it ran, it is the signal's negative number. Without `arguments` this process is
+    the command: then it ends by that signal, at its very end, so that who has started it sees what he would see without us. A
+    loop of the shell ends at a Ctrl-C.
+    """
+    if arguments is None:
+        codes = [FINE]
+        atexit.register(lambda: codes[-1] < 0 and _end_by(-codes[-1]))
+        codes.append(main(sys.argv[1:]))
+        return codes[-1] if codes[-1] >= 0 else 128 - codes[-1]
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: `hpml-lab list >&-`
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
@@ -122,6 +117,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()  # `hpml-lab list > /dev/full`
         print_error(f"the output could not be written ({error.strerror}).")
         return FAILED
+
+
+def _end_by(number: int) -> None:
+    if os.name == "posix":
+        import resource
+
+        sys.stdout.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own
+        with contextlib.suppress(OSError):  # nothing to set for SIGKILL
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 @contextlib.contextmanager

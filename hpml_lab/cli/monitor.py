@@ -40,7 +40,7 @@ def monitor(chosen: argparse.Namespace) -> int:
 
     ours_first()
     from hpml_lab.profilers.beside import never_fatal, say
-    from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
+    from hpml_lab.profilers.foreground import in_foreground, wait_with_usage
     from hpml_lab.profilers.monitor import Monitor
 
     command = foreign_command(chosen.words, "hpml-lab monitor -- python train.py")
@@ -63,7 +63,7 @@ def monitor(chosen: argparse.Namespace) -> int:
             say(f"their picture is in {picture}.")
         if watched.note:
             say(watched.note)
-    return exit_code(process.returncode)
+    return process.returncode
 
 
 @contextlib.contextmanager

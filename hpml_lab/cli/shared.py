@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hpml_lab.core.experiment.registry import Experiment
 
 RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as core/experiment/results_folder.py has it
-FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
+FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, -signal.SIGINT  # exit codes, as subprocess gives them
 
 
 YEAR = 366 * 86_400.0  # seconds: the most that a time may be, which clocks and time limits can still count

@@ -16,7 +16,7 @@ from typing import Any
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.beside import Notes
 from hpml_lab.profilers.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
-from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
+from hpml_lab.profilers.foreground import in_foreground, wait_with_usage
 from hpml_lab.profilers.nvml import GpuReading, Gpus
 from hpml_lab.profilers.process_tree import (
     CHILD,
@@ -61,7 +61,7 @@ def diagnose_command(
         _, usage = wait_with_usage(process)
         diagnosis = watch.diagnosis(usage.ru_utime + usage.ru_stime - watch.tree.ran_seconds if seen_to_the_end else 0.0)
         report(diagnosis)
-    return diagnosis, exit_code(process.returncode)
+    return diagnosis, process.returncode
 
 
 def diagnose_process(process_id: int, seconds: float | None = None) -> CommandDiagnosis:

@@ -50,8 +50,8 @@ def in_foreground(command: Sequence[str], environment: Mapping[str, str] | None 
 
     The command has this process's inheritable files, its folder, process group and ignored signals. Each signal that reaches
     this process alone is passed on; the command decides what to do, and this process waits for it, also where the block
-    fails: then that is one line on stderr. So after the block `exit_code(process.returncode)` is the command's own, whatever
-    was raised. Once the command has ended, a signal to end leaves what is still to do. Raises LabError if it cannot be started.
+    fails: then that is one line on stderr. So after the block `process.returncode` is the command's own, whatever was raised.
+    Once the command has ended, a signal to end leaves what is still to do. Raises LabError if it cannot be started.
     """
     holder: list[subprocess.Popen] = []
     leaving = False
@@ -141,11 +141,6 @@ def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_ru
     _, status, usage = found
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage
-
-
-def exit_code(returncode: int) -> int:
-    """The exit code as a shell gives it: 128 + the signal's number for a command that a signal ended."""
-    return 128 - returncode if returncode < 0 else returncode
 
 
 @contextlib.contextmanager

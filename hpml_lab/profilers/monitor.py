@@ -131,10 +131,10 @@ class Monitor:
         self._notes, self.written = Notes(), False
 
     def __enter__(self) -> "Monitor":
-        if self._thread is not None or self.samples:
-            raise LabError("This monitor has run already.", "Make a new one for each run.")
+        if self._thread is not None:
+            raise LabError("This monitor is running.", "Make another one for the block within.")
         began = CLOCK()
-        self._stop, self._gpus = threading.Event(), Gpus()
+        self._stop, self._gpus, self.samples = threading.Event(), Gpus(), []  # anew, where it has run before
         self._notes = Notes(self._gpus.note)
         self._table = None if self._path is None else SampleFile(Path(self._path))
         self._cpu_seconds, self._rss = time.process_time, lambda: psutil.Process().memory_info().rss

@@ -12,6 +12,7 @@ A script that profiles or traces itself comes first: the recorder ends, and is n
 library only.
 """
 
+import _thread
 import atexit
 import contextlib
 import ctypes
@@ -66,7 +67,8 @@ class OperatorRecorder:
             # A child would go on recording, and never stop: nothing records from here until the fork is over.
             os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
         atexit.register(self._end)
-        threading.Thread(target=self._ask_for_slices, name="hpml-recorder", daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # no thread may be started: then nothing is recorded
+            _thread.start_new_thread(self._ask_for_slices, ())  # not threading: a script does not find it among its own
 
     def _after_our_end(self, function: Callable) -> Callable:
         """torch's own function, by which another profile than ours begins: ours ends before."""

@@ -86,8 +86,11 @@ def sample_until_exit(rate: float, path: str) -> None:
         with contextlib.suppress(OSError), open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(f"{stack} {samples}\n" for stack, samples in sampler.samples.items())
 
+    try:
+        sampler.__enter__()
+    except RuntimeError:  # no thread may be started: there are no samples, and the script is not to hear of it
+        return
     atexit.register(write)
-    sampler.__enter__()
     if sys.version_info >= (3, 12):  # it warns of a fork where a second thread runs
         os.register_at_fork(before=pause, after_in_parent=go_on)
 

@@ -25,7 +25,7 @@ from hpml_lab.core.system.programs import started
 from hpml_lab.profilers.at_start import sitecustomize as at_start
 from hpml_lab.profilers.beside import never_fatal, printable
 from hpml_lab.profilers.flames import SCRIPT, flame_svg
-from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
+from hpml_lab.profilers.foreground import in_foreground, wait_with_usage
 from hpml_lab.profilers.operator_table import OperatorTable, operator_table
 from hpml_lab.profilers.py_spy import reason, recording
 from hpml_lab.profilers.sampler import speedscope
@@ -44,6 +44,7 @@ WRITE_SECONDS = 30.0  # for py-spy to write its file once the script has ended
 class ScriptProfile:
     """What was seen of one script.
 
+    exit_code   as subprocess gives it: a signal's negative number where that ended it
     stacks      its threads, functions and lines
     operators   torch's
     speedscope  the stacks as they were recorded, "" if there are none
@@ -95,7 +96,7 @@ def profile_script(
                     sampler = stack.enter_context(_py_spy(process.pid, folder, rate, subprocesses, found.notes))
                 finally:  # the script waits for it
                     (folder / (at_start.SAMPLED if sampler else at_start.UNSEEN)).touch()
-                found.exit_code = exit_code(wait_with_usage(process)[0])
+                found.exit_code = wait_with_usage(process)[0]
                 found.seconds = time.perf_counter() - start
                 if sampler:
                     if subprocesses:  # one that the script has left running would be watched on
@@ -105,7 +106,7 @@ def profile_script(
             found.how = f"{'py-spy' if sampler else 'a thread in the script'}, {rate} samples a second"
             _read(folder, process.pid, found, rate)
             report(found)
-    found.exit_code = exit_code(process.returncode)  # also where all of ours has failed
+    found.exit_code = process.returncode  # also where all of ours has failed
     return found
 
 
@@ -126,7 +127,8 @@ def check_script(script: Sequence[str]) -> None:
             if letter in "WX":  # the value follows, in this word or in the next one
                 del words[: place == len(word)]
                 break
-    if words and words[0] != "-" and not Path(words[0]).exists():
+    path = Path(words[0] if words else "-")
+    if str(path) != "-" and not (path.exists() or any(folder.is_file() for folder in path.parents)):  # a package in an archive
         raise LabError(f"there is no script {words[0]!r}.", "Name a Python file, or -m and a module.")
 
 

@@ -20,7 +20,6 @@ from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode
 RUNPY = "<frozen runpy>"
 OWN_FILES = (sitecustomize.__file__, str(Path(__file__).with_name("operator_recorder.py")))  # what of us is in the script
 IMPORT_HOOK = "_Torch.find_spec"
-OWN_THREAD = "hpml-recorder"
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')
 
@@ -110,8 +109,6 @@ def _samples(content: dict[str, Any], process_id: int) -> Iterator[tuple[str, li
     processes = {_thread(profile["name"], process_id)[0] for profile in profiles}
     for profile in profiles:
         process, name = _thread(profile["name"], process_id)
-        if name == OWN_THREAD:
-            continue
         thread = f"process {process}, {name}" if len(processes) > 1 else name
         for numbers, seconds in zip(profile["samples"], profile["weights"], strict=True):
             if stack := own_frames([frames[number] for number in numbers]):

@@ -105,7 +105,7 @@ def test_a_failing_script_fails_as_it_does_alone(script, monkeypatch, capfd, py_
     assert os.path.exists("profile.html"), "what was seen until then is shown"
 
 
-@pytest.mark.parametrize("ending, code", [("sys.exit(7)", 7), ("os._exit(9)", 9), ("os.kill(os.getpid(), 15)", 143)])
+@pytest.mark.parametrize("ending, code", [("sys.exit(7)", 7), ("os._exit(9)", 9), ("os.kill(os.getpid(), 15)", -15)])
 def test_exit_codes_are_passed_on(script, ending, code):
     assert run(script(f"import os, sys\n{ending}\n")) == code
 
@@ -238,7 +238,7 @@ def test_a_script_that_trains_forks_keeps_spans_open_and_profiles_itself_is_as_w
     assert sum(row.percent for row in found.operators.rows) == pytest.approx(100)
     assert "addmm" in script_profile.page(found)
     frames = "".join(row.frame for row in frame_shares(found.stacks.work))
-    assert "operator_recorder" not in frames and "wait (threading" not in frames, "the recorder's own thread is left out"
+    assert "operator_recorder" not in frames, "the recorder's own thread is left out"
     if find_tool("py-spy") and "py-spy" in found.how:
         assert found.stacks.imports.total > 0 and "importlib._bootstrap" not in frames
 
@@ -281,7 +281,8 @@ ENDS = """
         threading.main_thread = main_thread
         train(0.2)
         torch.ones(2).cumsum(0)
-        print("in its profile:", sorted({name for _, _, name in pstats.Stats(own).stats} & {"forward", "_start", "save"}))
+        names = {name for _, _, name in pstats.Stats(own).stats}
+        print("in its profile:", sorted(names & {"forward", "_start", "save"}), threading.active_count())
     for case in (within, small, traced):
         Path(case.__name__).mkdir()
         recorder = OperatorRecorder(Path(case.__name__), 3.0)
@@ -315,7 +316,7 @@ def test_a_script_that_traces_itself_ends_and_sees_no_recording(recorded):
     """Python 3.11 never came out of a pending call during which another one was asked for, if a tracer was on."""
     tables, printed = recorded
     operators = {row.operator for row in tables["traced"].rows}
-    assert printed == "in its profile: ['forward']\n" and "mean" in operators and "cumsum" not in operators
+    assert printed == "in its profile: ['forward'] 1\n" and "mean" in operators and "cumsum" not in operators
 
 
 @pytest.mark.environment("py-spy over two processes", files=("hpml_lab/profilers",))
@@ -375,7 +376,7 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
                 'Process 8 Thread 9 "feeder"',
                 [[("run", "/usr/lib/python3.11/threading.py", 3), ("load", "/x/script.py", 5)], [wait]],
             ),
-            ('Process 7 Thread 10 "hpml-recorder"', [[wait]]),
+            ("Process 7 Thread 10", [[("_ask_for_slices", recorder, 9)]]),
         )
     )
     assert [(row.thread, row.work, row.waiting, row.imports) for row in found.threads] == [

@@ -18,7 +18,6 @@ from hpml_lab.core.system.installed import find_tool
 from hpml_lab.core.system.programs import python_environment
 from hpml_lab.profilers import script_profile
 from hpml_lab.profilers.at_start import sitecustomize
-from hpml_lab.profilers.foreground import exit_code
 from hpml_lab.profilers.script_profile import check_script, profile_script
 
 SEES = """
@@ -56,6 +55,7 @@ PROGRAMS = {
     "folder": ({"app/__main__.py": SEES, "app/helper.py": ""}, "app a"),
     "folder without __main__": ({"app/x.py": ""}, "app"),
     "zip application": ({"app/__main__.py": "import helper\n" + SEES, "app/helper.py": "print('helps')"}, "app.pyz a"),
+    "package in an archive": ({"app/__main__.py": "", "app/sub/__main__.py": SEES}, "app.pyz/sub a"),
     "zip with a first line": ({"app/__main__.py": SEES}, "first.pyz"),
     "compiled": ({"x.py": SEES}, "x.pyc a"),
     "link": ({"elsewhere/x.py": "import helper\n" + SEES, "elsewhere/helper.py": ""}, "link.py"),
@@ -226,7 +226,7 @@ def both(tmp_path, monkeypatch, capfd):
             os.dup2(before, 0)
             os.close(before)
         written = capfd.readouterr()
-        return (code, written.out, written.err), (exit_code(done.returncode), done.stdout, done.stderr)
+        return (code, written.out, written.err), (done.returncode, done.stdout, done.stderr)
 
     return run
 

@@ -20,6 +20,7 @@ import torch
 
 from hpml_lab import cli, references
 from hpml_lab.cli.reference import duration
+from hpml_lab.cli.shared import INTERRUPTED
 from hpml_lab.core.experiment import Result, registry
 from hpml_lab.core.experiment.registry import all_experiments, find
 from hpml_lab.core.system import machine
@@ -384,7 +385,7 @@ def test_an_interrupt_keeps_what_was_recorded_and_the_page(lab, monkeypatch):
 
     monkeypatch.setattr(references, "run_python", interrupted)
     code, said, progress = lab("demo-two", "demo-refuse", "demo-hang")
-    assert code == 130 and "interrupted" in progress
+    assert code == INTERRUPTED and "interrupted" in progress
     assert "1 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
 
 

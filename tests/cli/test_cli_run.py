@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from hpml_lab import cli
+from hpml_lab.cli.shared import INTERRUPTED
 from hpml_lab.core.experiment import Result, Row, Table, catalogue, column, registry
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.show import style
@@ -184,11 +185,11 @@ def test_a_figure_that_cannot_be_drawn_does_not_lose_the_numbers(hpml, out):
 
 def test_ctrl_c_keeps_what_is_finished_and_says_so(hpml, out):
     code, _, progress = run(hpml, out, "plain", "interrupting", "failing")
-    assert code == 130
+    assert code == INTERRUPTED
     assert f"interrupted. Kept in {out}: plain.\n  Not run: interrupting, failing." in progress
     assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
     code, _, progress = run(hpml, out, "interrupting")
-    assert code == 130 and "Nothing had finished yet" in progress
+    assert code == INTERRUPTED and "Nothing had finished yet" in progress
 
 
 def test_a_full_disk_shows_the_table_keeps_the_old_file_and_fails(hpml, out, monkeypatch):
@@ -358,7 +359,7 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
 
     monkeypatch.setattr("hpml_lab.data.fetch.fetch_mnist", interrupted)
     code, _, progress = hpml("data", "fetch", "mnist")
-    assert code == 130 and "Run the same command again" in progress
+    assert code == INTERRUPTED and "Run the same command again" in progress
 
 
 # ---- in a process of its own ----------------------------------------------------------------------------------------
@@ -383,7 +384,7 @@ def long(params):
     while True:
         time.sleep(0.05)
 
-sys.exit(cli.as_program())
+sys.exit(cli.main())
 """
 
 

@@ -91,7 +91,7 @@ def make():
     return torch.utils.data.DataLoader(dataset, options.batch_size)
 """
 MODULES = ("train", "wrong", "parsed", "inner", "inner.parsed")
-CALL = "import sys; from hpml_lab.cli import main; sys.exit(main(['tune', *sys.argv[1:]]))"
+CALL = "import sys; from hpml_lab.cli import main; sys.argv.insert(1, 'tune'); sys.exit(main())"
 
 
 @pytest.fixture
@@ -208,6 +208,14 @@ def test_a_module_that_is_not_there_is_named(tune_here, module):
     assert code == 2 and f"no module is called '{module}' here" in errors
 
 
+def test_a_module_in_a_folder_finds_those_next_to_it_as_a_script_does(folder, tune_here):
+    (folder / "src").mkdir()
+    (folder / "src" / "inner.py").write_text(SCRIPT)
+    (folder / "src" / "outer.py").write_text("from inner import make_dataset\n")
+    code, said, errors = tune_here("src.outer:make_dataset", "--max-workers", "0")
+    assert code == 0 and said, errors
+
+
 def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folder):
     # Ready once an item is loaded: an interrupt during torch's imports may be swallowed there.
     slow = SCRIPT.replace("return Waits(0.01)", "return Waits(0.5)")
@@ -219,4 +227,4 @@ def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folde
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130 and "interrupted" in errors, errors
+    assert process.returncode == -signal.SIGINT and "interrupted" in errors, errors

@@ -1,7 +1,10 @@
 """The sampler of stacks sees the program alone: where it begins and ends is its own time."""
 
+import _thread
+import atexit
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,3 +51,16 @@ def test_a_child_that_forks_in_turn_does_not_wait_for_a_sampler_that_it_has_not(
     done = run_python(["-c", FORKS_TWICE, str(tmp_path / "stacks")], deadline_seconds=60)
     assert (done.stdout, done.exitcode) == ("0\n", 0), done.stderr
     assert (tmp_path / "stacks").exists()
+
+
+def test_where_no_thread_may_be_started_nothing_is_waited_for_at_the_end(tmp_path, monkeypatch):
+    """As in a container with a limit of processes."""
+
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    registered = []
+    monkeypatch.setattr(sampler, "_thread", SimpleNamespace(**{**vars(_thread), "start_new_thread": refuse}))
+    monkeypatch.setattr(atexit, "register", registered.append)
+    sampler.sample_until_exit(100.0, str(tmp_path / "stacks.txt"))
+    assert not registered

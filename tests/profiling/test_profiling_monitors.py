@@ -198,10 +198,13 @@ def test_a_block_that_raises_ends_the_sampler_and_passes_the_error_on(two_gpus):
     assert not sampler_threads() and monitor.samples and two_gpus.ended == 1
 
 
-def test_a_monitor_runs_once_and_wants_a_rate(no_gpu):
-    with Monitor() as monitor:
-        pass
-    with pytest.raises(LabError, match="has run already"), monitor:
+def test_a_monitor_begins_anew_in_each_epoch_and_wants_a_rate(no_gpu):
+    monitor = Monitor()
+    for _ in range(3):
+        with monitor:
+            pass
+        assert len(monitor.samples) == 1 and monitor.rows and monitor.seconds < 300
+    with monitor, pytest.raises(LabError, match="is running"), monitor:
         pass
     for rate in (0, -1, float("nan")):
         with pytest.raises(LabError, match="not a valid rate"):
