@@ -189,6 +189,16 @@ def test_counters_are_seconds_in_both_versions(system, tmp_path):
     assert cgroups.throttling(tmp_path / "two") == cgroups.throttling(tmp_path / "one") == Throttling(107, 104, 7.9)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="OpenMP binds threads on Linux")
+def test_the_cores_are_those_of_the_process_where_openmp_has_bound_its_first_thread():
+    code = "from hpml_lab.core.system.machine import cores; before = cores(); import torch; torch.ones(9).sum();"
+    code += " print(before == cores())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "OMP_PROC_BIND": "true"}, capture_output=True, text=True
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
 def test_a_process_in_a_group_of_its_own_may_use_what_that_allows(small_group):
     join, share = small_group
     asks = "from hpml_lab.core.system import cgroups, machine; print(cgroups.cpu_quota(), machine.cores())"

@@ -14,6 +14,9 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REINSTALL, ROOT, SHIPPED
 
 OLDEST_TORCH = (2, 11)
+# Where one is set, OpenMP, which torch loads, binds the main thread to one core, and that is the mask that a process is seen with.
+BINDS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_FIRST_MASK = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 class MachineRecord(TypedDict):
@@ -85,6 +88,8 @@ def cores() -> int:
     third would be stopped for half of the time, and the others with it. Of less than one core it is 1.
     """
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if mask == 1 and any(name in os.environ for name in BINDS):
+        mask = max(mask, len(_FIRST_MASK))
     return max(1, int(min(mask, cpu_quota() or mask)))
 
 
