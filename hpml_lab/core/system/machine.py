@@ -14,7 +14,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REINSTALL, ROOT, SHIPPED
 
 OLDEST_TORCH = (2, 11)
-# Where one is set, OpenMP, which torch loads, binds the main thread to one core, and that is the mask that a process is seen with.
+# Where one is set, OpenMP, which torch loads, binds the main thread to one core, and the process is seen with that mask.
 BINDS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _FIRST_MASK = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
