@@ -173,8 +173,9 @@ def test_all_notebooks_together_are_small():
 
 
 def test_what_is_stored_shows_no_thousands_as_powers_of_ten():
-    """Such as "1e+03 iterations". Numbers below 1000, and columns of an order of magnitude, are written so on purpose."""
-    power = re.compile(r"(?<![\w.])\d(?:\.\d+)?e\+0[3-9](?!\d)")
+    """Such as "1e+03 iterations", or a share: "2e+01 %". Other numbers below 1000, and columns of an order of magnitude, are
+    written so on purpose."""
+    power = re.compile(r"(?<![\w.])\d(?:\.\d+)?e\+0(?:[3-9](?!\d)|\d\s%)")
     tables = {
         f"{path.stem}, {cell.source}": re.sub(r"data:image[^\"]*|<svg.*?</svg>", "", output.data["text/html"], flags=re.DOTALL)
         for path in PATHS

@@ -101,6 +101,7 @@ def test_the_placebo_sets_the_band_of_speed_up() -> None:
 def test_large_noise_is_a_plain_number_and_the_columns_are_those_of_a_row() -> None:
     gain = SpeedUp(2.0, 1.9, 2.1, noise=1.8)
     assert str(gain) == "2× (within noise; 1.9 to 2.1; noise ±180 %)"
+    assert str(SpeedUp(2.0, 1.9, 2.1, noise=0.997)).endswith("noise ±100 %)")  # was ±1e+02 %
     assert gain.columns == {"gain": 2.0, "interval": "1.9 to 2.1", "verdict": "within noise"}
 
 

@@ -77,8 +77,7 @@ class SpeedUp:
         return self._text(CLAIMED)
 
     def _text(self, words: Sequence[str]) -> str:
-        percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
-        band = f"{self.interval}; noise ±{percent} %"
+        band = f"{self.interval}; noise ±{number(100 * self.noise, 2 if self.noise < 1 else 3)} %"
         if self.faster:
             return f"{number(self.ratio, 3)}× {words[0]} ({band})"
         return f"{number(self.ratio, 3)}× ({words[1] if self.slower else self.verdict}; {band})"
