@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
@@ -137,6 +138,69 @@ def test_the_epsilon_of_adafactor_is_that_of_its_groups_first_gradient(dtypes, o
             optimizer.step()
         walks.append([p.detach() for p in params])
     assert all(map(torch.equal, *walks))
+
+
+COUNTING = [name for name in CLASSES if hasattr(torch.optim, name) and name not in ("SGD", "Muon", "SparseAdam", "LBFGS")]
+LATE = 2**24 - 2  # the largest odd number that float32 holds comes next
+
+
+def gone_on(make, name, step, dtype=torch.float32, **options):
+    """The walk of an optimizer that has loaded a file with `step` in it as the number of its steps."""
+    p = torch.linspace(-1, 1, 6, dtype=dtype).reshape(2, 3).requires_grad_()
+    first = make(name, [p], **options)
+    walk_down(first, [p], 2)
+    saved = copy.deepcopy(first.state_dict())
+    saved["state"][0]["step"] = step
+    optimizer = make(name, [p])
+    optimizer.load_state_dict(saved)
+    return walk_down(optimizer, [p])
+
+
+@pytest.mark.parametrize("step", [np.float32(2), np.float64(2), np.int64(2)], ids=lambda step: type(step).__name__)
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_file_may_count_its_steps_in_a_number_of_numpy(name, step):
+    """As a file that was converted from another framework's."""
+    assert_same_walks([gone_on(make, name, step) for make in (of_ours, of_torch)])
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("Adagrad", {"lr_decay": 1e-3, "dtype": torch.float64}),
+        ("ASGD", {"lambd": 0.5, "t0": LATE}),
+        ("Adafactor", {"dtype": torch.float64}),
+        ("Adam", {"betas": (0.9, 1 - 1e-9), "dtype": torch.float64}),
+    ],
+)
+def test_what_float32_cannot_count_is_not_counted(name, options):
+    """From 2²⁴ on torch's count stands still, and what depends on it does too."""
+    assert_same_walks([gone_on(make, name, torch.tensor(float(LATE)), **options) for make in (of_ours, of_torch)])
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("SGD", {"momentum": 0.9, "dampening": torch.tensor(0.3)}),
+        ("SGD", {"momentum": 0.9, "dampening": torch.tensor(0.3, dtype=torch.float64)}),
+        ("Rprop", {"etas": (torch.tensor([0.4]), torch.tensor([1.3]))}),
+        *((name, {"betas": (torch.tensor(0.8), 0.95)}) for name in ("Adamax", "NAdam", "RAdam", "SparseAdam")),
+    ],
+)
+def test_options_that_are_tensors_in_torch_are_tensors_here(name, options):
+    walks = []
+    for make in (of_ours, of_torch):
+        p = torch.linspace(-1, 1, 6).reshape(2, 3).requires_grad_()
+        walks.append(walk_down(make(name, [p], lr=0.1, **options), [p]))
+    assert_same_walks(walks)
+
+
+def test_a_tensor_is_refused_where_its_number_is():
+    p = torch.ones(2, requires_grad=True)
+    with pytest.raises(ValueError, match="Invalid dampening value: -1.0: "):
+        ours.SGD([p], dampening=torch.tensor(-1.0))
+    for options in ({"dampening": torch.ones(2)}, {"momentum": np.ones(2)}):
+        with pytest.raises(TypeError, match="must be a number, not "):
+            ours.SGD([p], **options)
 
 
 def test_a_copy_keeps_numbers_of_ones_own():

@@ -23,7 +23,7 @@ VALUES = {
     "eps": [1e-3],
     "weight_decay": [0.1],
     "momentum": [0.7],
-    "dampening": [0.3],
+    "dampening": [0.3, torch.tensor(0.3)],
     "nesterov": [True],
     "maximize": [True],
     "amsgrad": [True],

@@ -126,6 +126,14 @@ def test_bad_input_is_named(net, work, message):
         work(net)
 
 
+@pytest.mark.parametrize("compute", [prune.identity, nn.utils.parametrizations.weight_norm], ids=["masks", "weight_norm"])
+def test_masks_of_a_weight_that_is_computed_are_refused_with_what_to_do(net, compute):
+    compute(net.conv2, "weight")
+    with pytest.raises(LabError, match="weight of conv2, a .*Conv2d, is computed from other tensors") as raised:
+        masks.apply_masks(net, masks.global_masks(masks.weights_of(net), 0.2))
+    assert raised.value.fix.startswith("Make it permanent first") and "prune.remove" in raised.value.fix
+
+
 # ---- the experiment -------------------------------------------------------------------------------------------------
 
 

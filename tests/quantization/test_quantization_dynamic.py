@@ -168,7 +168,25 @@ def test_what_the_tool_silently_leaves_as_it_was_is_an_error(kinds, model, messa
 
 def test_a_layer_that_the_lectures_call_refuses_is_an_error():
     with pytest.raises(LabError, match="legacy int8 dynamic refuses this model: AssertionError: .*ParametrizedLinear"):
-        quantized(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))), LEGACY)
+        layer = nn.Linear(4, 4)
+        nn.utils.parametrize.register_parametrization(layer, "bias", nn.Identity())
+        quantized(nn.Sequential(layer), LEGACY)
+
+
+def test_the_computed_weight_of_a_recurrent_layer_is_refused_by_its_name():
+    net = nn.Sequential(nn.utils.spectral_norm(nn.LSTM(4, 4), "weight_hh_l0"))
+    with pytest.raises(LabError, match="weight_hh_l0 of 0, a LSTM, is computed from other tensors"):
+        quantized(net, LEGACY, {nn.LSTM})
+
+
+def test_a_layer_that_is_used_twice_stays_one_layer():
+    """Of two places in one Sequential torch quantizes the first; in two blocks it makes two layers of one."""
+    layer, x = nn.Linear(4, 4), torch.randn(8, 4)
+    net = nn.Sequential(layer, nn.ReLU(), layer, nn.Sequential(layer))
+    small = quantized(net, LEGACY)
+    assert small[0] is small[2] is small[3][0] and list(quantized_modules(small)) == ["0"]
+    assert torch.equal(small(x), small[0](small[0](small[0](x).relu())))
+    assert net[0] is net[2] is net[3][0] is layer and isinstance(layer, nn.Linear)
 
 
 @needs_torchao

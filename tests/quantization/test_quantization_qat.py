@@ -2,13 +2,14 @@
 
 import copy
 import importlib.util
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from hpml_lab import quantization
 from hpml_lab.core.experiment import Result
@@ -34,7 +35,7 @@ from hpml_lab.quantization.lessons.affine import affine_parameters, dequantize, 
 from hpml_lab.quantization.lessons.equalization import equalize_layers, equalizing_factors, ranges, scale_channels
 from hpml_lab.quantization.lessons.fake_quantized import FOLLOWED, FakeQuantized, calibrate, with_fake_quantization
 from hpml_lab.quantization.lessons.lenet import LabeledImages, LeNet
-from hpml_lab.quantization.tools.quantizers import LEGACY
+from hpml_lab.quantization.tools.quantizers import INT8, LEGACY
 
 NEEDS_TORCHAO = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 
@@ -385,14 +386,82 @@ def test_a_calibrated_net_is_one_again_when_it_is_loaded():
     assert all(layer.observing for layer in loaded.modules() if isinstance(layer, FakeQuantized))
 
 
-def test_a_net_whose_weights_are_computed_is_refused_with_what_to_do():
+def without_parametrization(layer):
+    return parametrize.remove_parametrizations(layer, "weight")
+
+
+COMPUTED_WEIGHTS = {
+    "masks": (lambda layer: prune.l1_unstructured(layer, "weight", 0.5), lambda layer: prune.remove(layer, "weight")),
+    "the hook of weight_norm": (nn.utils.weight_norm, nn.utils.remove_weight_norm),
+    "the hook of spectral_norm": (nn.utils.spectral_norm, nn.utils.remove_spectral_norm),
+    "weight_norm": (parametrizations.weight_norm, without_parametrization),
+    "spectral_norm": (parametrizations.spectral_norm, without_parametrization),
+    "orthogonal": (parametrizations.orthogonal, without_parametrization),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+@pytest.mark.parametrize("how", COMPUTED_WEIGHTS)
+def test_a_net_whose_weights_are_computed_is_refused_until_they_are_permanent(how):
+    """Rounded weights in their place would be computed anew, or be rounded before the computation."""
+    compute, undo = COMPUTED_WEIGHTS[how]
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    prune.l1_unstructured(net[0], "weight", 0.5)
-    net(torch.ones(2, 4))
-    for tool in (with_fake_quantization, lambda net: quantization.quantized(net, LEGACY)):
-        with pytest.raises(LabError, match="computed from others") as raised:
+    compute(net[2])
+    x = torch.randn(64, 4)
+    net(x)
+    tools = {"fake": with_fake_quantization, LEGACY: lambda net: quantization.quantized(net, LEGACY)}
+    if importlib.util.find_spec("torchao"):
+        tools[INT8] = lambda net: quantization.quantized(net, INT8)
+    for tool in tools.values():
+        with pytest.raises(LabError, match=r"weight of 2, a (Parametrized)?Linear, is computed from other tensors") as raised:
             tool(net)
-        assert "prune.remove" in raised.value.fix
+        undoing = ("parametrize.remove_parametrizations", "remove_weight_norm", "remove_spectral_norm", "prune.remove")
+        assert all(f"{name}(layer" in raised.value.fix for name in undoing)
+    net.eval()
+    before = net(x)
+    undo(net[2])
+    torch.testing.assert_close(net(x), before)
+    rounded = calibrate(tools["fake"](net), x).train()
+    rounded(x).sum().backward()
+    layer = rounded[2]
+    seen = F.linear(layer.rounded_input(rounded[1](rounded[0](x))), layer.rounded_weight(), layer.layer.bias)
+    torch.testing.assert_close(layer.eval()(rounded[1](rounded[0](x))), seen)
+    assert net[2].weight.grad is None and layer.layer.weight.grad.any()
+    assert all(tool(net) is not net for tool in tools.values())
+
+
+def test_a_weight_that_a_layer_of_a_readers_class_computes_is_refused():
+    class Tied(nn.Linear):
+        """Its weight is that of another layer, as a decoder's that of an embedding."""
+
+        def __init__(self, other):
+            super().__init__(4, 4)
+            del self.weight
+            self.others = [other]
+
+        @property
+        def weight(self):
+            return self.others[0].weight
+
+    class Scaled(nn.Linear):
+        """It only has a tensor whose name begins like that of a weight."""
+
+        def __init__(self):
+            super().__init__(4, 4)
+            self.weight_gain = torch.tensor(2.0)
+
+    with pytest.raises(LabError, match="weight of 1, a Tied, is computed"):
+        with_fake_quantization(nn.Sequential(first := nn.Linear(4, 4), Tied(first)))
+    assert isinstance(with_fake_quantization(Scaled()), FakeQuantized)
+
+
+@pytest.mark.parametrize("held", [threading.Lock(), (i for i in range(3)), torch], ids=["lock", "generator", "module"])
+def test_a_net_with_something_that_cannot_be_copied_is_refused_in_words(held):
+    net = nn.Sequential(nn.Linear(4, 8))
+    net[0].held = held
+    for tool in (with_fake_quantization, lambda net: quantization.quantized(net, LEGACY)):
+        with pytest.raises(LabError, match="this Sequential cannot be copied: cannot pickle '.*' object. Keep such an object"):
+            tool(net)
 
 
 class OwnLinear(nn.Linear):

@@ -7,12 +7,16 @@ the formula. The same `update` works on
 - tensors, one parameter after the other: bitwise identical to torch's plain for-loop on the CPU;
 - lists of tensors updated together: `foreach=True`, the default on a GPU, as in torch;
 - tensors that autograd tracks: `differentiable=True`.
+
+A parameter that is listed twice is updated as by torch's for-loop only without `foreach=True`: with it, torch's results differ
+from those of its own loop, and these here can differ from both.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import chain
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,9 +88,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def numbers(self, state: State, group: Group, new: bool) -> dict[str, Any]:
         """The numbers shared by all elements of a parameter in this step. Counts the step: t starts at 1."""
-        t = state["step"].item() + 1
-        state["step"].fill_(t)  # takes a third of the time of += 1
-        return {"t": t}
+        step = state["step"]
+        step.fill_(step.item() + 1)  # takes a third of the time of += 1
+        return {"t": step.item()}  # read from the state again: float32 holds no odd number above 2²⁴
 
     def before_updates(self) -> None:
         """What a step needs to know about all gradients together, before the first update."""
@@ -265,8 +269,8 @@ class Optimizer(torch.optim.Optimizer):
         for saved in self.state.values():
             if not isinstance(saved, dict):
                 continue
-            for name, value in saved.items():  # older versions of torch have plain numbers
-                if name in NUMBERS and isinstance(value, int | float) and name not in self.plain_numbers:
+            for name, value in saved.items():  # older versions of torch have plain numbers, other programs those of NumPy
+                if name in NUMBERS and isinstance(value, Real) and name not in self.plain_numbers:
                     saved[name] = number(value)
             if all(value is None for value in saved.values()):  # torch's SGD without momentum may save a velocity of None
                 saved.clear()
@@ -301,6 +305,8 @@ def _arguments(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[st
     known = {**group, **numbers, "lr": scalar(group["lr"])}
     if "betas" in group:
         known["beta1"], known["beta2"] = map(scalar, group["betas"])
+    if "etas" in group:
+        known["etas"] = tuple(map(scalar, group["etas"]))
     return {name: known[name] for name in _names(rule) if name in known}
 
 

@@ -1,6 +1,7 @@
 """Checks of the options when an optimizer is created, with torch.optim's own error where torch has one."""
 
 import math
+from contextlib import suppress
 from numbers import Real
 from typing import Any
 
@@ -48,14 +49,13 @@ def check_options(options: dict[str, Any]) -> None:
             f"Invalid momentum value: {options['momentum']}: the velocity grows by that factor at every step, so "
             "no learning rate converges; a usual value is 0.9"
         )
-    _check_type("dampening", options.get("dampening", 0))
-    if not 0 <= options.get("dampening", 0) < math.inf:
+    if not 0 <= (dampening := _number("dampening", options.get("dampening", 0))) < math.inf:
         raise ValueError(
-            f"Invalid dampening value: {options['dampening']}: 1 - dampening is the gradient's share in the "
+            f"Invalid dampening value: {dampening}: 1 - dampening is the gradient's share in the "
             "velocity; give a number from 0 to 1"
         )
     if "betas" in options:
-        _check_betas(options["betas"], foreach)
+        _check_betas(options["betas"], foreach, of_adam="amsgrad" in options)
     if (largest := options.get("max_grad_norm")) is not None:
         _check_number("max_grad_norm", "max_grad_norm value", largest)
         if largest == 0:
@@ -86,15 +86,18 @@ def check_options(options: dict[str, Any]) -> None:
         raise RuntimeError("`foreach` works on lists that autograd does not track; leave it out with `differentiable`")
 
 
-def _check_type(name: str, value: Any) -> None:
-    if not isinstance(value, Real):  # NumPy's numbers too
+def _number(name: str, value: Any) -> Any:
+    """The number that an option is or, as a tensor or an array of NumPy, holds. TypeError for anything else."""
+    if callable(getattr(value, "item", None)):
+        with suppress(RuntimeError, ValueError):  # of several elements
+            value = value.item()
+    if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, not {type(value).__name__}: {value!r}")
+    return value
 
 
 def _check_number(name: str, text: str, value: Any) -> None:
-    if callable(getattr(value, "item", None)):  # a tensor, or an array of NumPy
-        value = value.item()
-    _check_type(name, value)
+    value = _number(name, value)
     if value != value:
         raise ValueError(f"Invalid {text}: {value}: after one step every parameter would be nan")
     if value < 0:
@@ -120,20 +123,17 @@ def _check_newton_schulz(ns_coefficients: Any, ns_steps: int, adjust_lr_fn: str 
         raise ValueError("Number of steps must be less than 100 for computational efficiency")
 
 
-def _check_betas(betas: Any, foreach: bool | None) -> None:
+def _check_betas(betas: Any, foreach: bool | None, of_adam: bool) -> None:
     try:
         one, two = betas = tuple(betas)  # a list of a configuration or an array too, as in torch
     except (TypeError, ValueError):
         raise ValueError(f"Invalid betas: {betas}: give two numbers, (beta1, beta2)") from None
     for index, beta in enumerate(betas):
-        _check_type(f"betas[{index}]", beta.item() if isinstance(beta, Tensor) and beta.numel() == 1 else beta)
+        _number(f"betas[{index}]", beta)
         if not 0 <= beta < 1:
             raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
-    if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
+    if of_adam and isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
         raise ValueError("betas must be either both floats or both Tensors")
     for index, beta in enumerate(betas):
-        if isinstance(beta, Tensor):
-            if foreach:
-                raise ValueError(f"betas[{index}] as a Tensor is not supported for capturable=False and foreach=True")
-            if beta.numel() != 1:
-                raise ValueError(f"Tensor betas[{index}] must be 1-element")
+        if of_adam and foreach and isinstance(beta, Tensor):
+            raise ValueError(f"betas[{index}] as a Tensor is not supported for capturable=False and foreach=True")

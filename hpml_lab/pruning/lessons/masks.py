@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.net_copies import require_own_weights
 
-Tensor = torch.Tensor
 Rule = Callable[[Tensor, float, Tensor | None], Tensor]  # (weight, amount, keep) -> mask
 
 
@@ -123,6 +123,7 @@ def apply_masks(net: nn.Module, masks: Mapping[str, Tensor]) -> None:
     parameters = dict(net.named_parameters(remove_duplicate=False))  # of a tied weight all names
     for name, mask in masks.items():
         if name not in parameters:
+            require_own_weights({path: layer for path, layer in net.named_modules() if f"{path}.weight".lstrip(".") == name})
             raise LabError(f"the net has no parameter {name!r}.", f"It has {', '.join(parameters) or 'none'}.")
         if mask.shape != parameters[name].shape:
             shapes = f"{tuple(mask.shape)}, the parameter {tuple(parameters[name].shape)}"

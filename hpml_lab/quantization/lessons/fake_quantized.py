@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.net_copies import copy_of
+from hpml_lab.core.system.net_copies import copy_of, require_own_weights
 from hpml_lab.quantization.lessons.affine import affine_parameters, fake_quantize, value_range
 
 KINDS = (nn.Linear, nn.Conv2d)
@@ -98,10 +98,11 @@ def with_fake_quantization(net: nn.Module, weight_bits: int = 8, input_bits: int
             raise LabError(f"{name} is {bits!r}.", "Use a whole number from 2 to 16.")
     if any(isinstance(layer, nn.TransformerEncoderLayer) for layer in net.modules()):  # in evaluation it reads their weights
         raise LabError("A TransformerEncoderLayer does not call its layers in evaluation.", "Give a net of single layers.")
-    layers = [layer for layer in net.modules() if _is_rounded(layer)]
+    layers = {path: layer for path, layer in net.named_modules() if _is_rounded(layer)}
     if not layers or any(isinstance(layer, FakeQuantized) for layer in net.modules()):
         problem = "already computes with fake quantization" if layers else "has no layer that can be quantized here"
         raise LabError(f"{type(net).__name__} {problem}.", "Give a float net with Linear or Conv2d layers.")
+    require_own_weights(layers)
     net = copy_of(net)
     # A layer that is used twice stays one layer.
     wrapped = {

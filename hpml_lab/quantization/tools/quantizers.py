@@ -6,7 +6,7 @@
 Neither torch nor torchao raises anything where it cannot quantize a layer: that layer stays as it was. So look what changed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from hpml_lab.core.experiment.fits import is_out_of_memory
 from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.net_copies import copy_of
+from hpml_lab.core.system.net_copies import copy_of, require_own_weights
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.quantization.tools.torchao_parts import torchao
 
@@ -40,7 +40,23 @@ def legacy_dynamic(model: nn.Module, kinds: Iterable[type[nn.Module]] = (nn.Line
     except ImportError as error:
         raise LabError(f"torch {torch.__version__} has no torch.ao.quantization any more.", f"Use {INT8!r}.") from error
     mapping = get_default_dynamic_quant_module_mappings() | ({nn.Conv2d: dynamic.Conv2d} if convolutions else {})
-    return quantize_dynamic(copy_of(model), set(kinds), dtype=torch.qint8, mapping=mapping, inplace=True)
+    kinds = set(kinds)
+    layers = _layers_of(model, kinds)
+    require_own_weights(layers)
+    first = {layer: path for path, layer in layers.items()}
+    everywhere = [(path, first[layer]) for path, layer in model.named_modules(remove_duplicate=False) if layer in first]
+    small = quantize_dynamic(copy_of(model), kinds, dtype=torch.qint8, mapping=mapping, inplace=True)
+    for path, origin in everywhere:  # a layer that is used twice stays one; torch replaces its first place, or makes two
+        if path != origin:
+            small.set_submodule(path, small.get_submodule(origin))
+    return small
+
+
+def _layers_of(model: nn.Module, kinds: Collection[Any]) -> dict[str, nn.Module]:
+    """The layers of these kinds (types or paths) by path, without that within nn.MultiheadAttention, which stays in float."""
+    types = tuple(kind for kind in kinds if isinstance(kind, type))
+    layers = {path: layer for path, layer in model.named_modules() if path in kinds or isinstance(layer, types)}
+    return {path: layer for path, layer in layers.items() if not isinstance(layer, NonDynamicallyQuantizableLinear)}
 
 
 def _torchao(config: str, model: nn.Module, **options: Any) -> nn.Module:
@@ -51,6 +67,7 @@ def _torchao(config: str, model: nn.Module, **options: Any) -> nn.Module:
         options = {"weight_dtype": torch.int4, "granularity": ao.PerGroup(GROUP)}
     else:
         options["set_inductor_config"] = False  # True would change inductor's settings for the whole process, for good
+    require_own_weights(_layers_of(model, (nn.Linear,)))
     model = copy_of(model)
     ao.quantize_(model, make(**options))
     return model
@@ -97,11 +114,7 @@ def quantized(model: nn.Module, name: str, kinds: Iterable[type[nn.Module]] = (n
     kinds = set(kinds)
     small = converted(model, name, **({"kinds": kinds} if name == LEGACY else {}))
     reached = quantized_modules(small)
-    left = [
-        (path, type(layer).__name__)
-        for path, layer in small.named_modules()
-        if isinstance(layer, tuple(kinds)) and not isinstance(layer, NonDynamicallyQuantizableLinear) and path not in reached
-    ]
+    left = [(path, type(layer).__name__) for path, layer in _layers_of(small, kinds).items() if path not in reached]
     if not reached and not left and name != BF16:
         names = " or ".join(sorted(kind.__name__ for kind in kinds))
         raise LabError(f"{name} quantized nothing: this {type(model).__name__} has no {names} of its own.", "Name its `kinds`.")
