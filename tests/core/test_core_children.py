@@ -91,6 +91,25 @@ def test_an_exception_is_told_with_its_traceback():
     assert "in fail" in outcome.trace
 
 
+class SaysNothing(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    def __reduce__(self):
+        raise self
+
+
+def raise_what_says_nothing():
+    raise SaysNothing("the cause")
+
+
+@pytest.mark.parametrize("function", [raise_what_says_nothing, lambda: SaysNothing("the cause")], ids=["raised", "returned"])
+def test_an_exception_whose_text_cannot_be_made_keeps_its_type(function):
+    outcome = run_in_child(function, method="fork")
+    assert (outcome.how, outcome.error) == ("raised", "SaysNothing: the cause")
+    assert "SaysNothing" in outcome.trace
+
+
 def test_a_value_that_cannot_be_pickled_is_told_as_an_error():
     outcome = run_in_child(give_what_cannot_be_sent)
     assert outcome.how == "raised" and "pickle" in outcome.error

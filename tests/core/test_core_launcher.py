@@ -243,6 +243,17 @@ def return_a_function():
     return lambda: None
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def raise_without_a_text():
+    if rank() == 1:
+        raise Mute("what was wrong")
+    dist.barrier()
+
+
 class Unreadable:
     def __reduce__(self):
         return int, ("not a number",)
@@ -250,6 +261,7 @@ class Unreadable:
 
 FAULTS = {
     "raises": (raise_on, (1,), 1, "raised", r"Rank 1 of 2 raised ValueError: a bad value \(line \d+ of .*launcher\.py\)"),
+    "raises without a text": (raise_without_a_text, (), 1, "raised", r"Rank 1 of 2 raised Mute: what was wrong \(line \d+ of"),
     "first raises": (raise_on, (0,), 0, "raised", "Rank 0 of 2 raised ValueError: a bad value"),
     "raises advice": (
         raise_advice,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.nn.utils import prune
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import RankError, launch
@@ -160,6 +161,18 @@ class NormAct(nn.BatchNorm2d):
 
     def forward(self, x):
         return super().forward(x).relu()
+
+
+def parametrized(norm):
+    nn.utils.parametrize.register_parametrization(norm, "weight", nn.Softplus())
+
+
+@pytest.mark.parametrize("change", [parametrized, lambda norm: prune.random_unstructured(norm, "weight", 0.4)])
+def test_a_batch_norm_whose_weight_is_computed_from_others_is_refused(change):
+    net = nn.Sequential(nn.BatchNorm2d(3))
+    change(net[0])
+    with pytest.raises(LabError, match="The weight of a .*BatchNorm2d is pruned or parametrized. Convert the network first"):
+        convert_batch_norm(net)
 
 
 def test_a_batch_norm_that_does_more_is_refused():

@@ -1,6 +1,7 @@
 """The ring, buckets, the link, and OverlappingDDP."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from hpml_lab.core.experiment import Params, Result, Table
 from hpml_lab.core.system.errors import LabError
@@ -226,6 +228,15 @@ def expanded():
     OverlappingDDP(net)
 
 
+def other_layout():
+    net = nn.Conv2d(2, 3, 3)
+    OverlappingDDP(net.to(memory_format=torch.channels_last) if dist.get_rank() else net)
+
+
+def all_frozen():
+    OverlappingDDP(nn.Linear(3, 2).requires_grad_(False))
+
+
 def outside_a_group():
     dist.destroy_process_group()
     OverlappingDDP(nn.Linear(3, 2))
@@ -239,12 +250,64 @@ def outside_a_group():
         (lazy, "weight has no shape yet. Give the network an input first"),
         (without_numbers, "weight has no numbers: it is on the device meta"),
         (expanded, r"mask is expanded: some of its elements share memory. Use .clone\(\) where it is made"),
+        (other_layout, "Rank 1 has other parameters or buffers than rank 0, from weight on"),
+        (all_frozen, "No parameter of the network requires a gradient. Use it as it is"),
         (outside_a_group, "There is no process group. Call this on ranks"),
     ],
 )
 def test_networks_whose_gradients_cannot_be_averaged_are_refused(function, text):
     with pytest.raises(RankError, match=text):
         launch(function, deadline_seconds=LONG)
+
+
+def twice_through(use_reentrant):
+    """One layer twice, checkpointed: its two gradients come one after the other, or, in the old way, each in its own pass."""
+    stem, layer = nn.Linear(3, 3), nn.Linear(3, 3)
+    ddp = OverlappingDDP(nn.ModuleList([stem, layer]))
+    x = stem(torch.ones(1, 3))
+    checkpoint(layer, checkpoint(layer, x, use_reentrant=use_reentrant), use_reentrant=use_reentrant).sum().backward()
+    ddp.finish_gradient_synchronization()
+    return layer.weight.grad.isfinite().all().item()
+
+
+def test_a_layer_that_is_used_twice_is_checkpointed_in_the_new_way():
+    assert launch(twice_through, False, deadline_seconds=LONG) == [True, True]
+    with pytest.raises(RankError, match="A parameter got a second gradient .* give checkpoint use_reentrant=False"):
+        launch(twice_through, True, deadline_seconds=LONG)
+
+
+FUSED = {
+    "AdamW": partial(torch.optim.AdamW, lr=0.01, fused=True),
+    "SGD": partial(torch.optim.SGD, lr=0.1, momentum=0.9, fused=True),
+}
+
+
+def fused_channels_last(name):
+    """On each rank: the weights after three steps on its share, and, computed alone, those on the whole batch."""
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    for on_all_ranks in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten(), nn.Linear(64, 5)).double()
+        net = net.to(memory_format=torch.channels_last)
+        model = OverlappingDDP(net) if on_all_ranks else net
+        optimizer = FUSED[name](model.parameters())
+        x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+        x = x[rank::ranks] if on_all_ranks else x
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            if on_all_ranks:
+                model.finish_gradient_synchronization()
+            optimizer.step()
+        found.append([parameter.detach().clone() for parameter in net.parameters()])
+    return found
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_optimizers_find_gradients_that_lie_as_their_parameters(name):
+    for own, alone in launch(fused_channels_last, name, deadline_seconds=LONG):
+        for mine, right in zip(own, alone, strict=True):
+            torch.testing.assert_close(mine, right)
 
 
 class Kinds(nn.Module):
@@ -313,6 +376,8 @@ def change(net, how):
             net.load_state_dict({name: value.clone() for name, value in net.state_dict().items()}, assign=True)
         case "convert":
             net.double()
+        case "lay out":
+            net[1].weight.data = net[1].weight.data.t().contiguous().t()
         case "freeze":
             net[1].bias.requires_grad_(False)
         case "load":
@@ -337,6 +402,7 @@ def changed_in_mid_run(how):
         ("replace a parameter", "1.bias was unfrozen, added or replaced"),
         ("load by assignment", "1.weight was unfrozen, added or replaced"),
         ("convert", "1.weight was converted or moved"),
+        ("lay out", "1.weight was converted or moved"),
     ],
 )
 def test_a_parameter_whose_gradient_would_not_be_averaged_is_named(how, name):

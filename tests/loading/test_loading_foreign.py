@@ -598,6 +598,63 @@ def test_a_program_that_uses_the_alarm_itself_keeps_it_and_has_a_deadline():
     assert outcome.value == ("No batch came within 1 s at batch 1: the data set hangs, or is slower than that.", True), outcome
 
 
+@contextlib.contextmanager
+def read_limit(seconds):
+    """As the packages of timeouts do it: SIGALRM for a while, then again what was before."""
+
+    def late(*_):
+        raise TimeoutError("the read took too long")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class LimitsItself(KnownCost):
+    """Each read has a limit of its own; after one of them the data set hangs."""
+
+    def __init__(self, hangs_at):
+        super().__init__(16)
+        self.hangs_at = hangs_at
+
+    def __getitem__(self, index):
+        with read_limit(5.0):
+            found = super().__getitem__(index)
+        if index == self.hangs_at:
+            time.sleep(600)
+        return found
+
+
+@pytest.mark.parametrize("hangs_at", [1, 5])
+def test_a_data_set_with_alarms_of_its_own_has_a_deadline(hangs_at):
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(LabError, match=f"No batch came within 0.2 s at batch {hangs_at // 4}"):
+        through_deadline_of(0.2, DataLoader(LimitsItself(hangs_at), 4))
+    assert signal.getsignal(signal.SIGALRM) == before and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert through_deadline_of(60.0, DataLoader(LimitsItself(None), 4)) == 4
+
+
+def leave_a_handler():
+    """In a child: a data set sets up its alarm with its first sample, for good."""
+    handler = lambda *_: None  # noqa: E731
+
+    class SetsUp(KnownCost):
+        def __getitem__(self, index):
+            signal.signal(signal.SIGALRM, handler)
+            return super().__getitem__(index)
+
+    return through_deadline_of(60.0, DataLoader(SetsUp(8), 4)), signal.getsignal(signal.SIGALRM) is handler
+
+
+def test_a_handler_that_a_data_set_sets_up_stays():
+    outcome = run_in_child(leave_a_handler, method="fork", deadline_seconds=300.0)
+    assert outcome.value == (2, True), outcome
+
+
 class Logs(KnownCost):
     """A data set that logs for ever, and computes a little in between."""
 

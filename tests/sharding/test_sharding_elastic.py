@@ -242,6 +242,10 @@ def test_a_writer_that_is_killed_before_it_removes_the_older_of_one_step_has_sav
 
 
 Pair = collections.namedtuple("Pair", "a b")
+RING, DEEP = [1], []
+RING.append((2, RING))
+for _ in range(3000):
+    DEEP = [DEEP]
 REFUSED = {
     "np.random.get_state()": (np.random.get_state(), r"value[1] is a numpy.ndarray. Save torch.from_numpy(value[1])."),
     "a loss": (np.float64(0.5), "value is a numpy.float64. Save float(value)."),
@@ -254,6 +258,8 @@ REFUSED = {
     "a path": ([Path("x")], "value[0] is a pathlib.PosixPath. Save str(value[0])."),
     "a named tuple": (Pair(1, 2), "Pair. Save tuple(value)."),
     "a named tuple of arrays": (Pair(1, np.zeros(1)), "value[1] is a numpy.ndarray. Save torch.from_numpy(value[1])."),
+    "what holds itself": ({"best": RING}, "value['best'][1] is a tuple. It holds itself, or too many others in one another"),
+    "lists in lists": (DEEP, "[0] is a list. It holds itself, or too many others in one another"),
     "a lock": (threading.Lock(), "value is a _thread.lock. Save numbers, tensors or texts"),
 }
 

@@ -190,6 +190,9 @@ def test_a_run_that_is_killed_while_it_writes_leaves_the_snapshot_before(whole, 
 def test_a_finished_run_trains_no_further(whole, tmp_path):
     first = run(tmp_path, steps=4)
     assert same(run(tmp_path, steps=4), first)
+    with pytest.raises(RankError, match="is at step 4 already. Use at least as many --steps, or another --folder"):
+        run(tmp_path, steps=3)
+    assert snapshots(tmp_path) == ["step-00000004"]
 
 
 STAGES, BF16 = (0, 2, 3), "bf16"
@@ -499,7 +502,8 @@ def test_one_rank_reports_the_error_of_all(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "words, text",
     [
-        ("--steps -1", "--steps -1 makes no sense. Use at least 0."),
+        ("--steps -1", "--steps -1 makes no sense. Use at least 1."),
+        ("--steps 0", "--steps 0 makes no sense. Use at least 1."),
         ("--batch 0", "--batch 0 makes no sense. Use at least 1."),
         ("--batch -64", "--batch -64 makes no sense. Use at least 1."),
         ("--accumulate 0", "--accumulate 0 makes no sense. Use at least 1."),
@@ -568,5 +572,5 @@ def load_of_the_other_kind(folder):
 
 
 def test_a_snapshot_of_deepspeed_is_not_taken_for_a_plain_one(tmp_path):
-    with pytest.raises(RankError, match="was written with DeepSpeed. Give its JSON"):
+    with pytest.raises(RankError, match="was written with DeepSpeed's JSON. Start so, or use"):
         launch(load_of_the_other_kind, tmp_path, ranks=1, deadline_seconds=300)

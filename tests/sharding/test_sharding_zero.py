@@ -12,6 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -294,6 +295,138 @@ def test_sparse_complex_and_empty_parameters_train_sharded_as_in_one_process(mod
         assert not own.pop("mask").any() and alone.pop("mask") is not None
         for name, value in alone.items():
             torch.testing.assert_close(own[name], value)
+
+
+def fused_with_whole_convolutions():
+    """On each rank: the weights after three steps with whole convolutions, and, computed alone, those on the whole batch."""
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    for on_all_ranks in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5)).double().to(memory_format=torch.channels_last)
+        model = FullyShardedDataParallel(net, modules=(nn.Linear,)) if on_all_ranks else net
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+        x = torch.randn(4, 3, 8, 8, dtype=torch.float64)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(x[rank::ranks] if on_all_ranks else x).square().mean().backward()
+            if on_all_ranks:
+                model.finish_gradient_synchronization()
+            optimizer.step()
+        found.append(model.gather_full_params() if on_all_ranks else dict(net.named_parameters()))
+    return [{name: value.detach().clone() for name, value in each.items()} for each in found]
+
+
+def test_a_fused_optimizer_finds_gradients_of_whole_layers_that_lie_as_they_do():
+    for own, alone in launch(fused_with_whole_convolutions):
+        for name, value in alone.items():
+            torch.testing.assert_close(own[name], value)
+
+
+def outside_of_forward(order):
+    """On each rank: the norms that were logged and the weights in the end; sharded, and alone on the whole batch.
+
+    order  what is read when: "l" a log without gradients, "f" the forward pass, "p" a penalty on the weights
+    """
+    rank, ranks, found = dist.get_rank(), dist.get_world_size(), []
+    for on_all_ranks in (True, False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+        model = FullyShardedDataParallel(net) if on_all_ranks else net
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        x = torch.randn(8, 6, dtype=torch.float64)
+        norms = []
+
+        def log(net=net, norms=norms):
+            with torch.no_grad():
+                norms.append(net[0].weight.norm().item())
+
+        for _ in range(3):
+            optimizer.zero_grad()
+            losses = []
+            for what in order:
+                match what:
+                    case "l":
+                        log()
+                    case "f":
+                        losses.append(model(x[rank::ranks] if on_all_ranks else x).square().mean())
+                    case "p":
+                        losses.append(0.1 * net[0].weight.abs().mean())
+            sum(losses).backward()
+            if on_all_ranks:
+                model.finish_gradient_synchronization()
+            log()
+            optimizer.step()
+            log()
+        weights = model.gather_full_params() if on_all_ranks else dict(net.named_parameters())
+        found.append((norms, {name: value.detach().clone() for name, value in weights.items()}))
+    return found
+
+
+@pytest.mark.parametrize("order", ["fp", "pf", "flp", "lpf"])
+def test_weights_that_are_read_outside_of_forward_are_those_of_now_and_have_gradients(order):
+    for (norms, weights), (right_norms, right) in launch(outside_of_forward, order):
+        assert norms == pytest.approx(right_norms, rel=1e-12)
+        for name, value in right.items():
+            torch.testing.assert_close(weights[name], value)
+
+
+class Penalized(nn.Module):
+    """In its forward it looks at a weight without gradients, then uses it; and it may fail."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.fails = nn.Linear(3, 3), False
+
+    def forward(self, x):
+        with torch.no_grad():
+            norm = self.layer.weight.norm()
+        if self.fails:
+            raise ValueError("in the middle")
+        return x.sum() + self.layer.weight.sum() / norm
+
+
+def read_in_forward():
+    torch.manual_seed(0)
+    net = Penalized()
+    model = FullyShardedDataParallel(net)
+    net.fails = True
+    with pytest.raises(ValueError, match="in the middle"):
+        model(torch.ones(3))
+    alive = sum(len(layer._whole) for layer in net.modules())
+    net.fails = False
+    model(torch.ones(3)).backward()
+    model.finish_gradient_synchronization()
+    return alive, net.layer._shards["weight"].part.grad is not None
+
+
+def test_a_weight_that_a_forward_reads_twice_has_its_gradient_and_one_that_fails_keeps_nothing():
+    assert launch(read_in_forward) == [(0, True)] * 2
+
+
+def overflow_on_one_rank(on_all_ranks):
+    """Three steps, of which the second overflows in the last row, rank 1's part: the weights, and the scale."""
+    torch.manual_seed(0)
+    net = nn.Linear(4, 4, bias=False)
+    model = FullyShardedDataParallel(net) if on_all_ranks else net
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = (ShardedGradScaler if on_all_ranks else torch.amp.GradScaler)("cpu", init_scale=2.0**10, growth_interval=1)
+    for step in range(3):
+        optimizer.zero_grad()
+        outputs = model(torch.ones(2, 4)) * torch.tensor([1.0, 1.0, 1.0, 1e38 if step == 1 else 1.0])
+        scaler.scale(outputs.sum()).backward()
+        if on_all_ranks:
+            model.finish_gradient_synchronization()
+        scaler.step(optimizer)
+        scaler.update()
+    return (model.gather_full_params()["weight"] if on_all_ranks else net.weight.detach()), scaler.get_scale()
+
+
+def test_the_scaler_that_is_advised_skips_a_step_on_all_ranks_where_one_has_an_overflow():
+    assert "ShardedGradScaler" in FullyShardedDataParallel.__doc__
+    right, right_scale = overflow_on_one_rank(False)
+    for weights, scale in launch(overflow_on_one_rank, True):
+        torch.testing.assert_close(weights, right)
+        assert scale == right_scale
 
 
 def changed_in_mid_run(how):

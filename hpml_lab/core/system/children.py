@@ -28,6 +28,7 @@ from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
+from hpml_lab.core.system.errors import error_text
 from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle, sendable
 from hpml_lab.core.system.shared_clock import CLOCK
 
@@ -278,11 +279,11 @@ def _report(connection: Connection, function: Callable[..., Any], *arguments: An
         connection.send(RUNNING)
         report = ("returned", function(*arguments), "", "")
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the child, not the caller
-        report = ("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc())
+        report = ("raised", None, f"{type(error).__name__}: {error_text(error)}", traceback.format_exc())
     try:
         sent = pickle.dumps(report)  # tensors by value: multiprocessing would share their memory, which ends with this process
     except Exception as error:  # a value that cannot be pickled
-        sent = pickle.dumps(("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc()))
+        sent = pickle.dumps(("raised", None, f"{type(error).__name__}: {error_text(error)}", traceback.format_exc()))
     connection.send(sent)
     connection.close()
 

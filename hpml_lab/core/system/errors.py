@@ -18,3 +18,11 @@ class LabError(Exception):
 
 class UnreadableFile(LabError):
     """A file cannot be read, and the problem says which one: the fault of a scan may be in a file next to its header."""
+
+
+def error_text(error: BaseException) -> str:
+    """An error's text; that of its arguments, if its own cannot be made."""
+    try:
+        return str(error)
+    except Exception:  # a __str__ that raises
+        return " ".join(arg for arg in error.args if isinstance(arg, str))

@@ -39,7 +39,7 @@ import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
 from hpml_lab.core.system.children import has_autograd_threads, run_in_children, shield_children_from_sigint
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, error_text
 from hpml_lab.core.system.pickling import cannot_be_sent
 from hpml_lab.core.system.rank_errors import (
     RankError,
@@ -184,7 +184,7 @@ def _result(rank: int, data: bytes) -> Any:
         return _unpacked(data)
     except Exception as error:
         raise RankError(
-            f"Rank {rank} returned what this process cannot read ({type(error).__name__}: {error}).",
+            f"Rank {rank} returned what this process cannot read ({type(error).__name__}: {error_text(error)}).",
             "Return numbers, tensors, lists or dictionaries.",
             rank,
             "raised",
@@ -224,7 +224,7 @@ def _run_rank(
         _leave(store, Path(folder), rank, ranks)
     except Exception as error:
         note_failure(Path(folder), rank, error)
-        if is_echo(str(error)):
+        if is_echo(error_text(error)):
             time.sleep(ECHO_SECONDS)
         raise
     finally:
@@ -270,7 +270,7 @@ def _packed_result(value: Any, pickler: ModuleType) -> bytes:
         return _packed(value, pickler)
     except Exception as error:
         raise LabError(
-            f"Its result, a {type(value).__name__}, cannot be sent ({type(error).__name__}: {error}).",
+            f"Its result, a {type(value).__name__}, cannot be sent ({type(error).__name__}: {error_text(error)}).",
             "Return numbers, tensors, lists or dictionaries.",
         ) from error
 

@@ -7,7 +7,7 @@ from multiprocessing import reduction
 from traceback import walk_tb
 from typing import Any
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, error_text
 
 
 class _ByValue:
@@ -40,4 +40,4 @@ def failed_to_pickle(error: BaseException) -> bool:
 
 def cannot_be_sent(what: str, error: BaseException, fix: str) -> LabError:
     """The LabError for what cannot be pickled, and so does not reach another process."""
-    return LabError(f"{what} cannot be sent to another process ({type(error).__name__}: {error}).", fix)
+    return LabError(f"{what} cannot be sent to another process ({type(error).__name__}: {error_text(error)}).", fix)

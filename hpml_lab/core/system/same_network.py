@@ -42,8 +42,10 @@ def check_same_on_all_ranks(tensors: Iterable[tuple[str, torch.Tensor]]) -> None
 
 
 def _described(tensor: torch.Tensor) -> tuple:
-    shape = None if is_lazy(tensor) else tuple(tensor.shape)
-    return shape, str(tensor.dtype), tensor.device.type, tensor.requires_grad
+    if is_lazy(tensor):
+        return None, str(tensor.dtype), tensor.device.type, tensor.requires_grad
+    order = tensor.stride() if tensor.layout is torch.strided else None  # gradients are sent as they lie in memory
+    return tuple(tensor.shape), order, str(tensor.dtype), tensor.device.type, tensor.requires_grad
 
 
 def take_from_rank_0(tensors: Iterable[torch.Tensor]) -> None:

@@ -118,6 +118,10 @@ def convert_batch_norm(module: nn.Module) -> nn.Module:
             raise LabError(problem, "Use a batch norm and another layer in its place, or its own library's way to convert it.")
         options = dict(affine=module.affine, track_running_stats=module.track_running_stats)
         made = SyncBatchNorm(module.num_features, module.eps, module.momentum, **options).train(module.training)
+        for name in (*made._parameters, *made._buffers):
+            if name not in module._parameters | module._buffers:  # it is computed from others before each forward
+                problem = f"The {name} of a {type(module).__name__} is pruned or parametrized."
+                raise LabError(problem, "Convert the network first, and prune or parametrize then.")
         made._parameters, made._buffers = module._parameters, module._buffers
         return made
     for name, child in module._modules.items():  # a layer under two names, too, which named_children() gives once

@@ -61,7 +61,11 @@ class GradientBucket:
         sizes = [parameter.numel() for parameter in parameters]
         self.buffer = parameters[0].detach().new_zeros(sum(sizes) + len(sizes))
         *gradients, self.flags = self.buffer.split([*sizes, len(sizes)])
-        self.views = [flat.view(parameter.shape) for flat, parameter in zip(gradients, parameters, strict=True)]
+        self.kinds = [kind_of(parameter) for parameter in parameters]
+        self.views = [
+            flat.as_strided(parameter.shape, strides)
+            for flat, parameter, (_, _, strides) in zip(gradients, parameters, self.kinds, strict=True)
+        ]
         self.waits_for = set(self.parameters)  # whose gradients this backward pass has not computed yet
 
     def collect(self, scale: float) -> None:
@@ -82,6 +86,11 @@ class GradientBucket:
             if parameter.grad is None and self.flags[number] != 0:
                 parameter.grad = view
         self.waits_for = set(self.parameters)
+
+
+def kind_of(parameter: torch.Tensor) -> tuple[torch.dtype, torch.device, tuple[int, ...]]:
+    """How its gradient has to be: a fused optimizer goes through both in the order in which they lie in memory."""
+    return parameter.dtype, parameter.device, torch.empty_like(parameter, device="meta").stride()
 
 
 # ---- a link of chosen speed ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from torch import nn
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.same_network import check_same_on_all_ranks, take_from_rank_0
-from hpml_lab.distributed.lessons.buckets import GradientBucket, assign_buckets
+from hpml_lab.distributed.lessons.buckets import GradientBucket, assign_buckets, kind_of
 
 start_all_reduce = partial(dist.all_reduce, async_op=True)
 
@@ -46,6 +46,8 @@ class OverlappingDDP(nn.Module):
         check_same_on_all_ranks(chain(module.named_parameters(), module.named_buffers()))
         take_from_rank_0(chain(module.parameters(), module.buffers()))
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]  # a tied one is listed once
+        if not trained:
+            raise LabError("No parameter of the network requires a gradient.", "Use it as it is, or unfreeze what shall train.")
         self.buckets = [GradientBucket([trained[i] for i in numbers]) for numbers in assign_buckets(trained, bucket_mb)]
         self._under_way: list[Any] = []  # handles of the buckets that were sent: the first ones, in order
         for bucket in self.buckets:
@@ -60,8 +62,9 @@ class OverlappingDDP(nn.Module):
         """Called in the backward pass for each parameter; a tied one is ready when all its uses have contributed."""
         if parameter not in bucket.waits_for:
             raise LabError(
-                "A second backward pass began before the gradients of the first were synchronized.",
-                "Call finish_gradient_synchronization() after each backward pass.",
+                "A parameter got a second gradient before the first was synchronized.",
+                "Call finish_gradient_synchronization() after each backward pass; where a layer that is used twice is "
+                "checkpointed, give checkpoint use_reentrant=False.",
             )
         bucket.waits_for.remove(parameter)
         # Ranks match messages by their order, so a bucket waits for those before it, even if it is complete.
@@ -86,13 +89,10 @@ class OverlappingDDP(nn.Module):
 
     def _check_that_all_are_sent(self) -> None:
         """Raise LabError for a parameter whose gradient would stay this rank's own, so that the ranks would drift apart."""
-        kinds = {parameter: bucket.buffer for bucket in self.buckets for parameter in bucket.parameters}
+        sent = {p: kind for bucket in self.buckets for p, kind in zip(bucket.parameters, bucket.kinds, strict=True)}
         for name, parameter in self.module.named_parameters():
-            sent = kinds.get(parameter, parameter)
-            if parameter.requires_grad and (
-                sent is parameter or (sent.dtype, sent.device) != (parameter.dtype, parameter.device)
-            ):
-                how = "unfrozen, added or replaced" if sent is parameter else "converted or moved"
+            if parameter.requires_grad and sent.get(parameter) != kind_of(parameter):
+                how = "converted or moved" if parameter in sent else "unfrozen, added or replaced"
                 raise LabError(
                     f"{name} was {how} after OverlappingDDP was made, and its gradient is not averaged.",
                     "Make the network as it shall train first, or wrap it anew.",

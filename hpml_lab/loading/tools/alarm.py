@@ -55,8 +55,31 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
     finally:
         over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        if signal.getsignal(signal.SIGALRM) is ring:  # else the block has one of its own now
+            signal.signal(signal.SIGALRM, before)
         _end(bell)
+
+
+@contextlib.contextmanager
+def shared_alarms(shared: bool) -> Iterator[None]:
+    """Around alarms, whether what is waited for may use SIGALRM itself, as a data set that limits its own reads by it.
+
+    It cancels our timer. So a thread looks whether it runs, and if our handler stands again, sends the signal in its place.
+    """
+    over, waiter = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        while not over.wait(FINISH):
+            ours = getattr(signal.getsignal(signal.SIGALRM), "__module__", "") == __name__
+            if ours and not signal.getitimer(signal.ITIMER_REAL)[0]:
+                signal.pthread_kill(waiter, signal.SIGALRM)
+
+    if shared and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+        threading.Thread(target=watch, daemon=True, name="deadline of an epoch").start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, _utils, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, error_text
 from hpml_lab.core.system.pickling import cannot_be_sent, failed_to_pickle
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import (
@@ -34,8 +34,8 @@ from hpml_lab.core.system.workers import (
     shutdown_workers,
     sleep_until,
 )
-from hpml_lab.loading.tools.alarm import TooLateError, alarm
-from hpml_lab.loading.tools.next_batch import RAISED, faults_are_errors, is_stop, stop_error, stop_is_an_error, text_of
+from hpml_lab.loading.tools.alarm import TooLateError, alarm, shared_alarms
+from hpml_lab.loading.tools.next_batch import RAISED, faults_are_errors, is_stop, stop_error, stop_is_an_error
 
 # A disk is full in the same words, but for the names of shared memory.
 FULL = re.compile(
@@ -122,13 +122,13 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
     epoch, fault = _Epoch(loader, require_seconds("deadline_seconds", deadline_seconds)), None
     try:
-        with faults_are_errors():  # also while the block is at work: a loader may load ahead in a thread of its own
+        with faults_are_errors(), shared_alarms(loader.num_workers == 0):  # in the block, too: a loader may load ahead
             epoch.start()
             yield epoch.batches()
     except RuntimeError as error:
         fault = error
         # A worker's death reaches the main process by a signal: it may strike in the middle of the block.
-        if (died := DIED.search(str(error))) and epoch.has(died[1]):
+        if (died := DIED.search(error_text(error))) and epoch.has(died[1]):
             raise epoch.explained(error, epoch.number + 1) from error
         raise
     except BaseException as error:
@@ -184,7 +184,7 @@ class _Epoch:
             except StopIteration:
                 break
             except (Exception, TooLateError) as error:
-                if (died := DIED.search(text_of(error))) and not self.has(died[1]):
+                if (died := DIED.search(error_text(error))) and not self.has(died[1]):
                     raise  # of another loader, whose worker's death came by a signal
                 self.failed = error
                 raise self.explained(error, self.number) from error
@@ -276,7 +276,7 @@ class _Epoch:
 
     def explained(self, error: BaseException, number: int, *, starting: bool = False) -> LabError:
         """What an error means that came while batch `number` was waited for."""
-        text = text_of(error)
+        text = error_text(error)
         died = DIED.search(text)
         at = self._at(died[1], number) if died else f"at batch {number}"
         if FULL.search(text):

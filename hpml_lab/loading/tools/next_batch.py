@@ -17,7 +17,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, error_text
 
 RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
 STOP_FIX = (
@@ -62,7 +62,7 @@ def _sendable(load: Callable[..., Any], *arguments: Any) -> Any:
     except BaseException as error:
         if get_worker_info() is None or _can_be_sent(error):
             raise
-        raise UnsentError(f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")) from error
+        raise UnsentError(f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")) from error
 
 
 def _can_be_sent(error: BaseException) -> bool:
@@ -76,7 +76,7 @@ def _reraise(wrapped: ExceptionWrapper) -> None:
     try:
         _Torch.reraise(wrapped)
     except Exception as error:
-        named = isinstance(error, wrapped.exc_type) or RAISED.search(text_of(error))
+        named = isinstance(error, wrapped.exc_type) or RAISED.search(error_text(error))
         if named and not isinstance(error, StopIteration):
             raise error.with_traceback(None) from None  # torch's frame has it: in such a circle, batches would stay mapped
     # It is a StopIteration, or torch could not make one of its type, such as an ExceptionGroup, and raised why.
@@ -127,7 +127,7 @@ def load_batch(number: int, load: Callable[..., Any], *arguments: Any) -> Any:
 
 def is_stop(error: BaseException) -> bool:
     """Whether an error is a StopIteration of a data set: itself, from a worker, or from a generator, which changes its type."""
-    text = text_of(error)
+    text = error_text(error)
     raised = RAISED.search(text)
     from_worker = raised is not None and raised[1] in ("StopIteration", "StoppedError")
     from_generator = isinstance(error, RuntimeError) and text.rstrip().endswith("generator raised StopIteration")
@@ -137,11 +137,3 @@ def is_stop(error: BaseException) -> bool:
 def stop_error(who: str, number: int) -> LabError:
     """What is said of a StopIteration that came while batch `number` was loaded."""
     return LabError(f"{who} raised StopIteration at batch {number}.", STOP_FIX)
-
-
-def text_of(error: BaseException) -> str:
-    """An error's text; that of its arguments, if its own cannot be made."""
-    try:
-        return str(error)
-    except Exception:  # a __str__ that raises
-        return " ".join(arg for arg in error.args if isinstance(arg, str))

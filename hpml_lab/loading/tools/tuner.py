@@ -20,11 +20,10 @@ from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.experiment.render import table_html, table_text
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.errors import LabError, error_text
 from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.system.workers import require_seconds, sleep_until
 from hpml_lab.core.timing.noise import times_faster
-from hpml_lab.loading.tools.next_batch import text_of
 from hpml_lab.loading.tools.search import Search, in_turns, named
 from hpml_lab.loading.tools.training_state import restored, trained_by
 from hpml_lab.loading.tools.trials import LoaderTrial, Trials, median_trial
@@ -258,4 +257,4 @@ def _length(data: Any) -> int:
 
 
 def _raised(error: BaseException) -> str:
-    return f"{type(error).__name__}: {text_of(error)}"
+    return f"{type(error).__name__}: {error_text(error)}"

@@ -78,7 +78,8 @@ class FullyShardedDataParallel(nn.Module):
                    whole on every rank, in their own dtype, and get the mean of the ranks' gradients
     Every rank runs the same layers in the same order, because each layer's gather needs all ranks. Parameters may be frozen and
     unfrozen later; one that is added, replaced or converted later is an error. A norm of the gradients, as in clip_grad_norm_,
-    is that of this rank's parts alone: the whole one is the root of all ranks' squares together.
+    is that of this rank's parts alone: the whole one is the root of all ranks' squares together. GradScaler would look for an
+    overflow in these parts alone, too: use torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler, which asks all ranks.
     """
 
     def __init__(
@@ -99,15 +100,15 @@ class FullyShardedDataParallel(nn.Module):
         shards = {parameter: Shard(parameter, compute_dtype) for parameter in module.parameters() if parameter in cut}
         for child in module.modules():
             own = {name: shards[parameter] for name, parameter in child._parameters.items() if parameter in cut}
-            child.__dict__.update(_shards=own, _whole={}, _sharded=self)
+            child.__dict__.update(_shards=own, _whole={}, _keeps=False, _sharded=self)
             child._parameters.update({name: shard.part for name, shard in own.items()})
             child.__class__ = _gathering(type(child), tuple(own))
-            child.register_forward_hook(_drop)
+            child.register_forward_pre_hook(_keep)
+            child.register_forward_hook(_drop, always_call=True)
         self._kinds = {parameter: (parameter.dtype, parameter.device) for parameter in module.parameters()}
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         self._check_parameters()
-        _drop(self.module)
         if self.compute_dtype is not None:
             cast = lambda x: x.to(self.compute_dtype) if x.is_floating_point() else x  # noqa: E731
             inputs, options = tree_map_only(torch.Tensor, cast, (inputs, options))
@@ -156,7 +157,7 @@ class FullyShardedDataParallel(nn.Module):
                 gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
                 gradient = gradient.contiguous()
                 dist.all_reduce(gradient)
-                parameter.grad = gradient / dist.get_world_size()
+                parameter.grad = torch.empty_like(parameter).copy_(gradient / dist.get_world_size())
 
     def _wait_until_left(self, left: int) -> None:
         while len(self._reductions) > left:
@@ -173,17 +174,28 @@ class FullyShardedDataParallel(nn.Module):
 
 @functools.cache
 def _gathering(kind: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
-    """The layer's class, but its parameters `names` are gathered when they are read, and kept until `_drop`."""
+    """The layer's class, but its parameters `names` are gathered when they are read."""
     return type(f"Sharded{kind.__name__}", (kind,), {name: property(functools.partial(_read, name=name)) for name in names})
 
 
 def _read(layer: nn.Module, name: str) -> torch.Tensor:
-    if name not in layer._whole:
-        layer._whole[name] = layer._sharded.whole(layer._shards[name])
-    return layer._whole[name]
+    shard, whole = layer._shards[name], layer._whole.get(name)
+    with_gradient = shard.part.requires_grad and torch.is_grad_enabled()
+    if whole is None or whole.requires_grad != with_gradient:  # one that was read for a log has none
+        whole = layer._sharded.whole(shard)
+        if layer._keeps:
+            layer._whole[name] = whole
+    return whole
+
+
+def _keep(layer: nn.Module, *_: Any) -> None:
+    """In a layer's forward gather each parameter once, also of layers in it. Kept longer, it would be stale after a step."""
+    for child in layer.modules():
+        child._keeps = True
 
 
 def _drop(layer: nn.Module, *_: Any) -> None:
     """After a layer's forward: let go of its whole parameters, and of those that it read in layers that it did not call."""
     for child in layer.modules():
+        child._keeps = False
         child._whole.clear()

@@ -51,6 +51,7 @@ from hpml_lab.core.system.rank_errors import RankError
 
 _NAME = re.compile(r"step(\d{6,})-([0-9a-f]{12})\.pt")
 DIGITS = 12  # of the sha256 that a name holds
+DEEPEST = 50  # lists in lists: so far a part that cannot be saved is looked for
 
 
 # ---- snapshots -----------------------------------------------------------------------------------------------------------
@@ -157,10 +158,10 @@ def snapshot_bytes(state: Mapping[str, Any]) -> bytes:
 
 def _readable(value: Any) -> bytes | None:
     """`value` as torch.save writes it; None if that cannot be written, or read with weights_only=True, or is a rank's part."""
-    if any(isinstance(leaf, torch.Tensor) and hasattr(leaf, "to_local") for leaf in tree_leaves(value)):  # a DTensor
-        return None
     content = io.BytesIO()
     try:
+        if any(isinstance(leaf, torch.Tensor) and hasattr(leaf, "to_local") for leaf in tree_leaves(value)):  # a DTensor
+            return None
         torch.save(value, content)
         content.seek(0)
         torch.load(content, map_location="cpu", weights_only=True)
@@ -174,6 +175,8 @@ def _readable(value: Any) -> bytes | None:
 def _unreadable(value: Any, place: str, around: tuple[Any, ...] = ()) -> tuple[str, Any]:
     """Of a value that cannot be read the innermost part that cannot, and its place, such as losses['best'][0]."""
     parts: list[tuple[str, Any]] = []
+    if len(around) == DEEPEST:
+        return place, value
     if isinstance(value, dict):
         parts = [(f"the key {key!r}" + f" of {place}" * bool(place), key) for key in value]
         parts += [(f"{place}[{key!r}]" if place else str(key), part) for key, part in value.items()]
@@ -220,6 +223,8 @@ _FORMS: tuple[tuple[Any, str], ...] = (
 
 def _instead(value: Any, place: str) -> str:
     """What to save in place of a value that a snapshot cannot hold."""
+    if type(value) in (dict, list, tuple, set):  # all that it holds could be saved
+        return "It holds itself, or too many others in one another: save numbers, tensors or texts from which it can be made."
     named = place if place.isidentifier() or "[" in place and " of " not in place else repr(value)
     for kinds, form in _FORMS:
         tried = isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)

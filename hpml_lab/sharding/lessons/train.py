@@ -205,8 +205,7 @@ def load_snapshot(engine: Any, folder: Path) -> int:
     if (path := chosen[0]) is None:
         return 0
     if (plain := isinstance(engine, Engine)) != (path / "state.pt").exists():
-        how = "with DeepSpeed. Give its JSON" if plain else "without DeepSpeed. Leave out the JSON"
-        raise UserError(f"{path} was written {how}, or choose another --folder.")
+        raise UserError(f"{path} was written with{'' if plain else 'out'} DeepSpeed's JSON. Start so, or use another --folder.")
     engine.load_checkpoint(str(folder), tag=path.name)
     log.info("continues from %s", path)
     return int(path.name.removeprefix("step-"))
@@ -286,9 +285,11 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
     engine = deepspeed_engine(config) if options.deepspeed_config else Engine(make_model(), device, parts, options.bf16)
     train_set, test_set = make_data()
     first = load_snapshot(engine, options.folder)
+    if first > options.steps:
+        raise UserError(f"{options.folder} is at step {first} already. Use at least as many --steps, or another --folder.")
     log.info("%s, %d ranks on %s, from step %d", type(engine).__name__, ranks, device.type, first)
     loader = iter(DataLoader(train_set, batch_sampler=batches(len(train_set), batch, first, options.steps)))
-    received, code = list[int](), 0
+    received, stop = list[int](), torch.tensor(0)
     signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
     for step in range(first + 1, options.steps + 1):
         seed(step)
@@ -301,7 +302,6 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
             save_snapshot(engine, options.folder, step)
         if stop:
             log.info("stopped by SIGTERM after step %d: the same command goes on from there", step)
-            code = 128 + signal.SIGTERM
             break
     else:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is lost any more
@@ -312,7 +312,7 @@ def train(options: argparse.Namespace, device: torch.device) -> int:
             log.info("test accuracy %.1f %%", 100 * score)
     if options.deepspeed_config:
         engine.destroy()  # removes the hooks that would keep DeepSpeed's engine alive
-    return code
+    return 128 + signal.SIGTERM if stop else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -330,9 +330,9 @@ def main(arguments: list[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             raise UserError(f"unrecognized arguments: {' '.join(unknown)}. See --help.")
-        for name, least in {"steps": 0, "batch": 1, "accumulate": 1, "save_every": 1}.items():
-            if (number := getattr(options, name)) < least:
-                raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least {least}.")
+        for name in ("steps", "batch", "accumulate", "save_every"):
+            if (number := getattr(options, name)) < 1:
+                raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least 1.")
         device = choose_device(options.device)
         if options.deepspeed_config:
             prepare_deepspeed(device, options.folder / "extensions")
