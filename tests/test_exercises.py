@@ -13,6 +13,7 @@ import inspect
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,7 +27,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge import asked
 from hpml_lab.core.judge.declared import promise
-from hpml_lab.core.judge.exercises import all_exercises, check
+from hpml_lab.core.judge.exercises import SHOWN_BY_A_CALL, all_exercises, check
 from hpml_lab.core.judge.help import hints
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.prediction import predicted
@@ -116,6 +117,9 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
     verdict = judged(exercise, answer)
     assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
     assert len(verdict.message) > 20, "a hint says something"
+    # What a call returns that returns a function shows nothing yet.
+    if mistake in SHOWN_BY_A_CALL and exercise.takes is not None and exercise.returns is not Callable:
+        assert verdict.given is not None and "*verdict.given)" in verdict.message, "what to run"
     first_hint_after(exercise, verdict)
 
 
@@ -142,16 +146,37 @@ def test_a_buffer_for_all_calls_shows(exercise):
     assert verdict.state == "mistake", verdict
 
 
-DRAWING = [found for found in EXERCISES if "drawn()" in inspect.getsource(inspect.getmodule(found.judge))]
+DRAWS = re.compile(r"drawn\(\)|judge_rule\(")  # a judge of update rules draws all numbers
+DRAWING = [found for found in EXERCISES if DRAWS.search(inspect.getsource(inspect.getmodule(found.judge)))]
+
+
+@pytest.mark.parametrize("name", ["momentum-step", "overlap-one-parameter", "loss-scaler"])
+def test_what_a_check_draws_is_not_that_of_another(name, monkeypatch):
+    [exercise] = [found for found in all_exercises() if found.name == name]
+    solution = answers(exercise).solution
+
+    def numbers_seen(seed):
+        seen = []
+
+        def recorded(*arguments, **options):
+            shown = [value for value in (*arguments, *options.values()) if isinstance(value, list | int | float)]
+            seen.append(repr(shown))
+            return solution(*arguments, **options)
+
+        monkeypatch.setattr(asked, "hidden_seed", lambda: seed)
+        assert judged(exercise, recorded)
+        return tuple(seen)
+
+    assert len(set(map(numbers_seen, range(4)))) > 1
 
 
 @pytest.mark.nightly("60 draws of each check")
 @pytest.mark.parametrize("exercise", DRAWING, ids=lambda exercise: exercise.name)
 def test_a_verdict_does_not_depend_on_what_is_drawn(exercise, monkeypatch):
     """A right answer that is refused once in 60 checks is refused to a student of a course of 60."""
-    given = answers(exercise)
-    rights = [("", answer) for answer in [given.solution, *getattr(given, "ALSO_RIGHT", [])]]
     for seed in range(1, 61):
+        given = answers(exercise)  # anew: what a wrong answer keeps is not that of the check before
+        rights = [("", answer) for answer in [given.solution, *getattr(given, "ALSO_RIGHT", [])]]
         monkeypatch.setattr(asked, "hidden_seed", lambda seed=seed: seed)
         for mistake, answer in rights if seed > 6 else [*rights, *given.WRONG]:
             verdict = judged(exercise, answer)

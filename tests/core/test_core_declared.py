@@ -1,5 +1,6 @@
 """What an exercise declares of its results is asked of every call, whatever the judge itself looks at."""
 
+import functools
 import math
 import threading
 
@@ -11,7 +12,7 @@ from hpml_lab.core.judge import exercises
 from hpml_lab.core.judge.declared import array, difference_in_kind, like, promise, share_memory, tensor
 from hpml_lab.core.judge.exercises import Exercise, check
 from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.variations import KEPT
+from hpml_lab.core.judge.variations import KEPT, with_more_digits
 
 LIKE_X = like("x")
 X = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
@@ -21,9 +22,9 @@ X = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]])
 def judged(monkeypatch):
     """Judge an answer f(x) against `right`, over one case, with what the exercise declares."""
 
-    def judge_with(answer, right=lambda x: 2 * x, returns=LIKE_X, changes=(), cases=None, **options):
+    def judge_with(answer, right=lambda x: 2 * x, returns=LIKE_X, changes=(), cases=None, wrap=lambda f: f, **options):
         def judge(function):
-            expect_function(function, right, cases or {"x": (X,)}, **options)
+            expect_function(wrap(function), right, cases or {"x": (X,)}, **options)
 
         monkeypatch.setitem(
             exercises._REGISTRY, "declared", Exercise("declared", "01_tensors", judge, ("x",), returns, changes)
@@ -123,6 +124,26 @@ def test_faults_that_any_answer_can_have_are_named(judged, answer, mistake):
     verdict = judged(answer)
     assert verdict.mistake == mistake, verdict
     assert verdict.given is not None and len(verdict.given) == 1
+
+
+def test_digits_that_float32_has_not_count_where_no_scale_does(judged):
+    """A factor that all numbers have in common changes no standardized one."""
+
+    def standardized(x):
+        return (x - x.mean()) / x.std()
+
+    assert judged(standardized, standardized)
+    rounded = judged(lambda x: standardized(x.float().to(x.dtype)), standardized)
+    assert rounded.mistake == "float32-on-the-way", rounded
+
+
+def test_digits_are_added_to_every_number_and_equal_ones_stay_equal():
+    x = torch.tensor([3.0, -3.0, 1.0, 0.0, math.inf])
+    for value in (x, x.numpy(), torch.tensor(3.0), np.array(3.0)):
+        [made] = map(torch.as_tensor, with_more_digits((value,), ["x"], ()))
+        assert torch.equal(made.float(), torch.as_tensor(value)), "less than half of a last place"
+        assert ((made == made.float()) == ((made == 0) | made.isinf())).all()
+        assert made.ndim == 0 or made[0] == -made[1]
 
 
 def test_the_arguments_of_the_failing_call_are_given(judged):
@@ -234,11 +255,49 @@ def test_a_generator_and_a_coroutine_are_named_before_the_judge_runs(judged):
     async def coroutine(x):
         return 2 * x
 
+    async def both(x):
+        yield 2 * x
+
     class Called:
         def __call__(self, x):
             yield 2 * x
 
-    assert {judged(answer).mistake for answer in (generator, coroutine, Called())} == {"runs-nothing"}
+    class Awaited:
+        async def __call__(self, x):
+            return 2 * x
+
+    named = (generator, coroutine, both)
+    answers = (*named, *map(functools.partial, named), Called(), Awaited())
+    assert {judged(answer).mistake for answer in answers} == {"runs-nothing"}
+
+
+@pytest.mark.parametrize("returns", [LIKE_X, None, object, [float], {float}])
+def test_a_generator_behind_a_wrapper_is_named_by_what_it_returns(judged, returns):
+    """Where nothing is returned, the judge sees only that nothing has changed."""
+
+    def generator(x):
+        yield 2 * x
+
+    async def both(x):
+        yield 2 * x
+
+    async def coroutine(x):
+        return 2 * x
+
+    for made in (generator, both, coroutine):
+        verdict = judged(lambda x, made=made: made(x), right=lambda x: [2.0], returns=returns)
+        assert verdict.mistake == "runs-nothing", (made, verdict)
+
+
+def test_what_is_gone_through_may_be_a_generator(judged):
+    def numbers(x):
+        yield from [1.0, 2.0]
+
+    def by_list(function):
+        return lambda x: list(function(x))
+
+    assert judged(lambda x: numbers(x), by_list(numbers), {float}, wrap=by_list)
+    assert judged(lambda x: (2 * row for row in x)).mistake == "wrong-type", "its lines have run"
 
 
 def test_a_judge_that_fails_before_any_call_blames_nobody(monkeypatch):

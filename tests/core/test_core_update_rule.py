@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
+from hpml_lab.core.judge import asked
+from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.update_rule import RATE_CHANGE, SHAPES, STEPS, _first_difference, judge_rule
 from hpml_lab.descent.exercises import look_ahead_step, momentum_step
@@ -212,6 +214,21 @@ def test_another_order_of_the_operations_is_right():
     assert found("adam", torchs_own) == "right"
 
 
+def test_a_beta_of_0_may_cost_digits(monkeypatch):
+    """v + (1 - β) (g² - v) is g² to the rounding of v, which is 1e-9 of a step where g is small: this draw has such a g."""
+
+    def by_differences(params, grads, state, lr, beta1, beta2, eps):
+        t = state["t"] = state.get("t", 0) + 1
+        c1, c2 = 1 - beta1**t, (1 - beta2**t) ** 0.5
+        for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+            m, v = state.get(i, (torch.zeros_like(g), torch.zeros_like(g)))
+            state[i] = m, v = m + (1 - beta1) * (g - m), v + (1 - beta2) * (g**2 - v)
+            p.sub_(lr * c2 / c1 * m / (v**0.5 + eps * c2))
+
+    monkeypatch.setattr(asked, "hidden_seed", lambda: 1006)
+    assert check("write-adam", by_differences)
+
+
 def test_hints_do_not_contain_the_answers_code():
     for rubric, _ in EXERCISES.values():
         for _, _, hint in rubric.single():
@@ -231,5 +248,6 @@ def test_the_hint_says_after_which_step_a_rule_goes_wrong(first, says):
     goal = torch.zeros(STEPS, 3)
     track = goal.clone()
     track[first - 1 :, 1] = 2.0
-    hint = _first_difference(track, goal)
+    step, hint = _first_difference(track, goal)
+    assert step == first - 1
     assert hint.startswith(says) and "is 2 where it should be 0" in hint

@@ -238,7 +238,7 @@ def _compare(got: Gradients, graph: dict[str, Tensor], case: str, passed: Contri
     try:
         expect(listed(got), listed(gradients_of(root)), case=f"{case}, by node,", mistakes=mistakes)
     except Mistake as mistake:
-        passed.counts = counts
+        passed.counts, mistake.given = counts, (root,)
         if mistake.name in UNKNOWN:
             passed.explain(case)
         raise

@@ -65,12 +65,13 @@ class Asked:
             result = answer(*arguments, **options)
             if any(not same(one, was) for one, was in kept):
                 self.shared = self.overwritten = OVERWRITTEN
-            if self.returns is None and (inspect.isgenerator(result) or inspect.iscoroutine(result)):  # behind a wrapper
-                self._raise("runs-nothing", RUNS_NOTHING)
             if result is None and self.returns is not None and not _may_be_none(self.returns):
                 self._raise("returns-nothing", "Your function returns None: is a `return` missing?")
             named = dict(zip(self.takes, arguments, strict=False)) | options
-            if found := difference_in_kind(result, self.returns, named):
+            found = difference_in_kind(result, self.returns, named)
+            if _is_unstarted(result) and (found or self.returns is None):  # behind a wrapper
+                self._raise("runs-nothing", RUNS_NOTHING)
+            if found:
                 if found[0] != "not-new":
                     self._raise(*found)
                 self.shared = self.shared or found[1]
@@ -98,6 +99,10 @@ class Asked:
             if _is_dense(one) and not any(share_memory(one, other) for other in given)
         ]
 
+    def ran_nothing(self) -> bool:
+        """True if what the last calls returned was not gone through, nor awaited, so that no line of the answer has run."""
+        return bool(self.results) and all(map(_is_unstarted, self.results))
+
     def _raise(self, name: str, hint: str) -> None:
         self.kind = self.kind or Mistake(name, hint, self.given)
         raise self.kind
@@ -109,6 +114,13 @@ class Asked:
 def _is_dense(value: torch.Tensor | np.ndarray) -> bool:
     """True for numbers that lie one beside the other, so that they can be compared."""
     return value.layout == torch.strided if isinstance(value, torch.Tensor) else value.dtype.kind in "biuf"
+
+
+def _is_unstarted(result: Any) -> bool:
+    """True for what a call of a function with `yield` or `async` in it makes, of which no line has run."""
+    if inspect.isgenerator(result):
+        return result.gi_code.co_name != "<genexpr>" and inspect.getgeneratorstate(result) == inspect.GEN_CREATED
+    return inspect.iscoroutine(result) or inspect.isasyncgen(result)
 
 
 def _may_be_none(returns: Any) -> bool:

@@ -195,6 +195,8 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
         try:
             judge(_asked(found, asked, answer))
         except Exception as error:
+            if asked.ran_nothing():
+                raise Mistake("runs-nothing", RUNS_NOTHING) from None
             if asked.overwritten and getattr(error, "name", "") in SHOWN_BY_A_CALL:
                 raise Mistake("not-new", asked.overwritten, asked.given) from None
             if names := memory.spoils(judge, error):
@@ -237,8 +239,8 @@ def _asked(found: Exercise, asked: Asked, answer: Any) -> Any:
         raise Mistake("not-a-function", "Hand over the function itself, not what it returns: its name, without parentheses.")
     if isinstance(answer, torch.nn.Module):
         answer = copy.deepcopy(answer)
-    code = answer if inspect.isroutine(answer) else type(answer).__call__
-    if inspect.isgeneratorfunction(code) or inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code):
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_kind(code) for is_kind in kinds for code in (answer, type(answer).__call__)):  # these look into a partial
         raise Mistake("runs-nothing", RUNS_NOTHING)
     return asked.around(answer)
 

@@ -30,6 +30,7 @@ def expect(
     mistakes: Mapping[str, tuple[Any, str]] | None = None,
     tolerance: float = 1e-6,
     reveal: bool = True,
+    given: tuple[Any, ...] | None = None,
 ) -> None:
     """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that says where they differ.
 
@@ -37,6 +38,7 @@ def expect(
               mistake and is not shown
     case      the input in words, for the message
     reveal    False if the message may not show the right value, because there is only this one case
+    given     the arguments of the call that gave `got`, where a call did
     """
     if same(got, right, tolerance):
         return
@@ -45,18 +47,18 @@ def expect(
             raise Mistake(name.split(",")[0], hint)
     if got is None:
         raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
-    given, wanted = numbers(got), numbers(right)
+    value, wanted = numbers(got), numbers(right)
     lists = isinstance(got, list | tuple) and isinstance(right, list | tuple)
-    if wanted is not None and given is None and not lists:
+    if wanted is not None and value is None and not lists:
         kind = f"numbers of shape {tuple(wanted.shape)}" if wanted.ndim else "one number"
         raise Mistake("wrong-type", f"For {case} the answer should be {kind}; yours is {_kind(got)}.")
     for where, own, goal in [("", got, right), *_parts(got, right)]:
-        given, wanted = numbers(own), numbers(goal)
-        if hasattr(goal, "shape") and given is not None and wanted is not None and given.shape != wanted.shape:
-            shapes = f"should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}"
-            raise Mistake("wrong-shape", f"For {case} the shape{where} {shapes}.")
+        value, wanted = numbers(own), numbers(goal)
+        if hasattr(goal, "shape") and value is not None and wanted is not None and value.shape != wanted.shape:
+            shapes = f"should be {tuple(wanted.shape)}; yours is {tuple(value.shape)}"
+            raise Mistake("wrong-shape", f"For {case} the shape{where} {shapes}.", given)
     whose = "the" if reveal else "your"
-    raise Mistake("wrong-value", f"For {case} {whose} answer {difference(got, right, tolerance, reveal=reveal)}.")
+    raise Mistake("wrong-value", f"For {case} {whose} answer {difference(got, right, tolerance, reveal=reveal)}.", given)
 
 
 def _parts(got: Any, right: Any) -> list[tuple[str, Any, Any]]:

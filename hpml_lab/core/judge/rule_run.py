@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.declared import share_memory
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import same
@@ -23,14 +24,19 @@ EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the ro
 # ---- One run -------------------------------------------------------------------------------------------------------
 
 
+def _generator(seed: int) -> torch.Generator:
+    """Of one of the running check's sources of numbers, which no other check has."""
+    return torch.Generator().manual_seed(drawn().getrandbits(32) + seed)
+
+
 def random_tensors(shapes: tuple, seed: int) -> Tensors:
-    generator = torch.Generator().manual_seed(seed)
+    generator = _generator(seed)
     return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
 
 
 def random_gradients(shapes: tuple, seed: int, steps: int) -> list[Tensors]:
     """Seeded float64 gradients for each step, of sizes from 0.01 to 10."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = _generator(seed)
     sizes = [torch.logspace(-2, 1, 7, dtype=torch.float64)[(3 * t) % 7] for t in range(steps)]
     gradients = [[torch.randn(shape, dtype=torch.float64, generator=generator) * size for shape in shapes] for size in sizes]
     gradients[0][0][0] = 0.0  # a gradient that starts at zero, as for a feature that has not been seen yet

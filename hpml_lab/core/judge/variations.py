@@ -59,6 +59,14 @@ def strided(value: Any) -> Any:
     return turned.transpose(-1, -2) if value.ndim > 1 else turned
 
 
+def refuses_a_view(result: Any) -> bool:
+    """True for torch's own error of a `.view` of numbers that lie apart: no mistake of an update rule.
+
+    torch's `parameters_to_vector` raises it, too.
+    """
+    return isinstance(result, RuntimeError) and "view size is not compatible" in str(result)
+
+
 def _other_precision(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.to(OTHER.get(value.dtype, value.dtype))
@@ -74,8 +82,16 @@ def _in_float64(value: Any) -> Any:
 
 
 def _more_digits(value: Any) -> Any:
-    """The numbers in float64, and none of them one that float32 can hold."""
-    return value if isinstance(value, float) else _times(1 + QUARTER_PLACE)(_in_float64(value))
+    """The numbers in float64, and none of them one that float32 can hold.
+
+    Each changes by a share of its own, by its bits: a common factor is lost where no scale matters. Equal ones stay equal.
+    """
+    value = _in_float64(value)
+    if isinstance(value, float) or value.dtype not in (torch.float64, np.float64):
+        return value
+    is_tensor = isinstance(value, torch.Tensor)
+    share = (abs(value.detach()).view(torch.int64) % 97).double() if is_tensor else abs(value).view(np.int64) % 97
+    return value * (1 + QUARTER_PLACE * (0.5 + share / 194))
 
 
 def _through_float32(value: Any) -> Any:

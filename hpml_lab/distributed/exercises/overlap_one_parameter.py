@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpml_lab.core.judge.asked import drawn
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import shown
@@ -83,8 +84,8 @@ class PlayedRanks:
 
 @exercise("overlap-one-parameter", notebook="13_distributed", takes="parameter, all_reduce, ranks", returns=Callable)
 def judge_overlap_one_parameter(answer: Callable) -> None:
-    """Three steps on 2 and on 3 ranks, with the gradient cleared in two ways; then two parameters at once."""
-    for ranks in (2, 3):
+    """Three steps on 2 ranks and on a drawn number, with the gradient cleared in two ways; then two parameters at once."""
+    for ranks in (2, drawn().randint(3, 5)):
         play(answer, ranks, parameters=1)
     try:
         play(answer, 2, parameters=2)
@@ -131,11 +132,10 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
 def backward_on_all(played: PlayedRanks, copies: list[list[nn.Parameter]], step: int) -> list[list[torch.Tensor]]:
     """Backward on each rank; returns the gradient of each rank and parameter. The parameter is used twice in the loss."""
     played.phase = BACKWARD
+    slope_of_all = torch.tensor([1e-3 / 3, 10.0, -100.0], dtype=torch.float64) * drawn().uniform(0.5, 1.5)
     local = []
     for rank, own in enumerate(copies):
-        slopes = [
-            torch.tensor([1e-3 / 3, 10.0, -100.0], dtype=torch.float64) * (rank + 1 + step + 7 * i) for i in range(len(own))
-        ]
+        slopes = [slope_of_all * (rank + 1 + step + 7 * i) for i in range(len(own))]
         for parameter in own:
             parameter.grad = torch.zeros_like(parameter) if CLEARED[step] == "zeros" else None
         sum((slope * parameter + parameter * parameter).sum() for slope, parameter in zip(slopes, own, strict=True)).backward()
@@ -214,7 +214,7 @@ def compare(grad: torch.Tensor | None, mean: torch.Tensor, own: torch.Tensor, ra
     factor = (grad / mean).flatten() if grad.shape == mean.shape else torch.tensor([torch.nan])
     if torch.allclose(factor, factor[:1]):
         hint = f"parameter.grad is {factor[0]:g} times the mean over the {ranks} ranks {case}. What do you divide the sum by?"
-        if ranks == 3 and torch.allclose(factor[0], torch.tensor(1.5).to(factor)):
+        if ranks > 2 and torch.allclose(factor[0], torch.tensor(ranks / 2).to(factor)):
             raise Mistake("two-ranks", "Right for two ranks. || There may be more than two: divide by `ranks`.")
         raise Mistake("wrong-factor", hint)
     raise Mistake("wrong-value", f"parameter.grad should be {shown(mean)} {case}; yours is {shown(grad)}.")

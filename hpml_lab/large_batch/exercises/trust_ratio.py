@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from hpml_lab.core.judge.asked import given_last
 from hpml_lab.core.judge.declared import tensor
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect_function
@@ -208,5 +209,6 @@ def _listed(answer: Callable, given: tuple) -> list[Any]:
             hint = f"You return one number for tensor {number}, {shown(each)}. If that is its ratio, the step is still to come."
             raise Mistake("numbers-not-tensors", hint)
         if each.shape != shape:
-            raise Mistake("wrong-shape", f"Tensor {number} has the shape {shape}; what you return there is {shown(each)}.")
+            hint = f"Tensor {number} has the shape {shape}; what you return there is {shown(each)}."
+            raise Mistake("wrong-shape", hint, given_last(given))
     return list(new)

@@ -77,7 +77,7 @@ def judge_loss_of_logits(answer: Callable) -> None:
                 f"For {case} the loss is {loss.item():.4g} instead of {wanted:.4g}: z or σ(z) is cut off. (BCELoss limits the "
                 "logarithm to at least -100.) σ(z) is already rounded to 0 or 1 there: start from z.",
             )
-        expect(loss, wanted, case=case, tolerance=1e-5)
+        expect(loss, wanted, case=case, tolerance=1e-5, given=(logit, label))
         if not loss.requires_grad:
             raise Mistake("detached", "The number is right, but detached from the graph: nothing learns from it.")
         loss.backward()

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.judge.asked import given_last
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.mistake import Mistake
-from hpml_lab.core.judge.variations import VARIATIONS, strided
+from hpml_lab.core.judge.variations import VARIATIONS, refuses_a_view, strided
 
 
 @exercise("sgd-step", notebook="03_nets", takes="parameters, lr", returns=None, changes="parameters")
@@ -22,7 +23,10 @@ def judge_sgd_step(answer: Callable) -> None:
     try:
         _judge(answer, start, slopes, 0.3, apart=True)
     except Mistake as mistake:
-        raise Mistake("one-layout", VARIATIONS["layout"].text) from mistake
+        raise Mistake("one-layout", VARIATIONS["layout"].text, given_last(())) from mistake
+    except RuntimeError as error:
+        if not refuses_a_view(error):
+            raise
 
 
 def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tensor], lr: float, apart: bool = False) -> None:
@@ -101,7 +105,8 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             "some-left-out", f"Parameter {moved.index(False)} of {len(moved)} has not moved: every one takes the step."
         )
     for p, old, g in triples:
-        expect(p, old - lr * g, case=f"weight {old.tolist()}, gradient {g.tolist()}, lr {lr}")
+        case = f"weight {old.tolist()}, gradient {g.tolist()}, lr {lr}"
+        expect(p, old - lr * g, case=case, given=given_last(()))
     if not all(p.requires_grad for p in parameters):
         raise Mistake(
             "stops-tracking",
@@ -120,4 +125,5 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
         (parameter * slope).sum().backward()
     answer(list(parameters), lr)
     for p, old, g in triples:
-        expect(p, old - 2 * lr * g, case=f"a second step on the same tensors, with the gradient {g.tolist()} again,")
+        case = f"a second step on the same tensors, with the gradient {g.tolist()} again,"
+        expect(p, old - 2 * lr * g, case=case, given=given_last(()))

@@ -123,4 +123,6 @@ def _explain(answer: Callable) -> None:
         if len(got.losses) != len(wanted.losses):
             hint = f"The net has taken {len(wanted.losses)} steps, and your list has {len(got.losses)} losses."
             raise Mistake("wrong-count", hint)
-        expect(got.losses, wanted.losses, case=f"{words} (the net is right) the list of losses:", tolerance=1e-5)
+        anew = _Trained(lambda *given: given, words).losses  # the arguments, with a net that is not trained yet
+        case = f"{words} (the net is right) the list of losses:"
+        expect(got.losses, wanted.losses, case=case, tolerance=1e-5, given=anew)

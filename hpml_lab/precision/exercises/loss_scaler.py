@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.judge.asked import drawn, given_last
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
@@ -30,17 +31,27 @@ CASES = (
     (DEFAULTS, 1.0, GRADIENTS[8:] + GRADIENTS[:8]),
     (FAST, 2.0**16, [(TINY, TINY, TINY)] * 4 + [(NAN, TINY, TINY)] * 7),
 )
+Case = tuple[dict[str, Any], float, list[tuple[float, ...]]]
 MOST_CALLS = 100  # of gradient_of in one step: some gradients are NaN with every scale
 Row = tuple[list[float], int]
 # Parts of the errors of torch and NumPy where a tensor of several elements is taken for one number.
 ONE_ELEMENT = ("one element tensors", "more than one value", "more than one element", "only length-1", "only 0-dimensional")
 
 
+def drawn_case() -> Case:
+    """A case of this check alone: other options, another first scale, the gradients in another order."""
+    draw = drawn()
+    growth, backoff = draw.choice((2.0, 4.0, 8.0)), draw.choice((0.5, 0.25, 0.125))
+    options = {"lr": draw.choice((0.02, 0.1, 0.2)), "growth": growth, "backoff": backoff, "interval": draw.randint(2, 5)}
+    return options, 2.0 ** draw.randint(8, 20), draw.sample(GRADIENTS, len(GRADIENTS))
+
+
 def row_of(given: Any) -> Row:
     """What a step returned as numbers: the weights, the third in units of its gradient, and the scale; and the count."""
     weight, scale, good = given
     if weight.shape != START.shape:
-        raise Mistake("wrong-shape", f"The weight has shape {tuple(START.shape)}; yours has {tuple(weight.shape)}.")
+        hint = f"The weight has shape {tuple(START.shape)}; yours has {tuple(weight.shape)}."
+        raise Mistake("wrong-shape", hint, given_last(()))
     *large, tiny = weight.tolist()
     return [*large, tiny / TINY, float(scale)], int(good)
 
@@ -148,8 +159,9 @@ def within(low: float, high: float) -> Callable:
 )
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, as torch.amp.GradScaler takes it, over known gradients."""
-    for number, case in enumerate(CASES, start=1):  # a mistake has to explain the cases up to the first that is wrong
-        RUBRIC.expect(answer, {f"case {index}": CASES[index] for index in range(number)}, but=("large",), explain=explain)
+    cases = (*CASES, drawn_case())
+    for number, case in enumerate(cases, start=1):  # a mistake has to explain the cases up to the first that is wrong
+        RUBRIC.expect(answer, {f"case {index}": cases[index] for index in range(number)}, but=("large",), explain=explain)
         traces = zip(trace_of(answer, *case), trace_of(scaled_step, *case), strict=True)
         for step, ((_, good), (_, right)) in enumerate(traces, start=1):
             if good != right:
@@ -177,9 +189,12 @@ def explain(answer: Callable, judged: list[Judged]) -> None:
     row = next(row for row in judged if not same(row.got, row.wanted))
     step = next(i for i, (a, b) in enumerate(zip(row.got, row.wanted, strict=True)) if not same(a, b))
     words = ", ".join(f"{name} {value:g}" for name, value in row.given[0].items())
+    options, start, gradients = row.given
+    answer(options, start, gradients[: step + 1])  # once more, up to the step that shows it
     wanted, yours = (", ".join(f"{number:.6g}" for number in trace[step]) for trace in (row.wanted, row.got))
     raise Mistake(
         "wrong-value",
         f"With {words}, the weights (the third in units of 2⁻²⁶) and the scale after step {step + 1} should be {wanted}; "
         f"yours are {yours}.",
+        given_last(()),
     )

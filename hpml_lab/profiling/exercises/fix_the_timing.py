@@ -1,5 +1,6 @@
 """Exercise: fix a wrong timing. The devices that judge the answer have clocks of their own, the same on every machine."""
 
+import copy
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -87,6 +88,11 @@ _BEHIND = "On a device that still had 2 s of others' work in its queue, you time
 _COMPILES = "On a device whose first call compiles for 3 s, your answer is too long. The first call is no sample."
 
 
+def _expect(got: float, right: float, case: str, device: ScriptedDevice) -> None:
+    """Raise a Mistake unless the answer is close enough. `device` is one that has not been used, to try the answer with."""
+    expect(got, right, case=case, tolerance=0.06 * right, given=(device.work, device))
+
+
 def _timed(answer: Callable, device: ScriptedDevice) -> float:
     got = answer(device.work, device)
     if device.calls == 0:
@@ -115,7 +121,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
     ratios = [n / (n + 1) for n in (device.calls, device.calls - 1) if n > 0]
     if any(_close(got, right * ratio) or _close(got, right / ratio) for ratio in ratios):
         raise Mistake("wrong-count", "You count one call too many or too few. || Divide by the calls between the two readings.")
-    expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
+    _expect(got, right, "a device whose calls all take 10 ms", ScriptedDevice((right,)))
 
 
 @exercise("fix-the-timing", notebook="10_profiling", takes="work, device", returns=float)
@@ -164,12 +170,13 @@ def judge_fix_the_timing(answer: Callable) -> None:
                 raise Mistake("minimum-not-median", "You return the shortest call. || The shortest is possible, not usual.")
             if _close(got, high):
                 raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
-            expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)
+            _expect(got, right, "calls of 10, 8, 10 and 12 ms in turns", ScriptedDevice(uneven))
     if not _close(_timed(answer, ScriptedDevice((max(OUTLIERS), *OUTLIERS[4:]), first=3.0)), right):
         hint = "A first call compiles, and the next one is disturbed and takes 30 times as long. Yours is not the usual time."
         raise Mistake("mean-not-median", f"{hint} || Take enough samples, however long the first call takes.")
     draw = drawn()
     right = draw.uniform(0.002, 0.05)
     hidden = ScriptedDevice((right,), first=draw.uniform(1, 5), queued=True, backlog=draw.uniform(0.5, 3))
+    unused = copy.deepcopy(hidden)
     case = f"a device drawn for this check, which compiles first, works later, and takes {1e3 * right:.3g} ms"
-    expect(_timed(answer, hidden), right, case=case, tolerance=0.06 * right)
+    _expect(_timed(answer, hidden), right, case, unused)

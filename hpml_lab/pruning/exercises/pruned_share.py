@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from hpml_lab.core.judge.asked import given_last
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.rubric import Rubric
@@ -120,4 +121,4 @@ def _explain(share: Callable[[str], float]) -> None:
         elif same(whole := zeros / found, round(whole) if math.isfinite(whole) else None) and round(whole) > count:
             hint = f"you find {zeros} zeros among {whole:.0f}; the convolutions and Linear layers have {count} weights."
             name = "other-whole"
-        raise Mistake(name, f"For {words} {hint}")
+        raise Mistake(name, f"For {words} {hint}", given_last(()))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
+from hpml_lab.core.judge.asked import given_last
 from hpml_lab.core.judge.declared import like
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
@@ -145,7 +146,8 @@ def _explain(answer: Callable, cases: dict[str, Layers]) -> None:
                 hint = (
                     f"Each new tensor has the shape of the old one: {tuple(old.shape)}, not {tuple(own.shape)}. A convolution's"
                 )
-                raise Mistake("wrong-shape", f"{hint} weights have two dimensions more than a linear layer's.")
+                hint = f"{hint} weights have two dimensions more than a linear layer's."
+                raise Mistake("wrong-shape", hint, given_last(layers))
         if same(tuple(new), right(*layers)):
             continue
         if not all(x.isfinite().all() for x in new):

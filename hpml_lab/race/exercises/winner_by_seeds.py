@@ -92,7 +92,7 @@ def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> 
     if all(decided) and set(verdicts) == {"a", "b"}:
         raise Mistake("always-a-winner", "A race can be undecided: what if a is lower in one seed and b in another?")
     for case, given in zip(CASES, verdicts, strict=True):
-        expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes)
+        expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes, given=(case.a, case.b))
 
 
 def _verdict(given: str, case: SeedCase) -> str:

@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import torch
 
+from hpml_lab.core.judge.asked import given_last
 from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.same import plain, same
@@ -108,9 +109,8 @@ def _is_mirrored(image: Any, pictures: list[torch.Tensor], index: int) -> bool:
         raise Mistake("mirrored-up-down", "`augment` mirrors a picture from left to right, not upside down.")
     shape = tuple(getattr(image, "shape", picture.shape))
     if shape != tuple(picture.shape):
-        raise Mistake(
-            "wrong-shape", f"The image of dataset[{index}] should have the shape {tuple(picture.shape)}; yours is {shape}."
-        )
+        hint = f"The image of dataset[{index}] should have the shape {tuple(picture.shape)}; yours is {shape}."
+        raise Mistake("wrong-shape", hint, given_last(()))
     other = any(same(image, p) or same(image, p.flip(-1)) for p in pictures)
     raise Mistake(
         "wrong-picture",

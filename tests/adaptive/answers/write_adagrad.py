@@ -63,7 +63,15 @@ def with_objects(params, grads, state, lr=0.01, eps=1e-10):
         p.data = p.data - lr * g / (sum(own.squares).sqrt() + eps)
 
 
-ALSO_RIGHT = [by_lists, by_identity, with_numpy, by_hypot, with_objects]
+def number_by_number(params, grads, state, lr=0.01, eps=1e-10):
+    for k, (p, g) in enumerate(zip(params, grads)):
+        flat, squares = p.view(-1), state.setdefault(k, torch.zeros(p.numel(), dtype=p.dtype))
+        for i, slope in enumerate(g.reshape(-1)):
+            squares[i] += slope * slope
+            flat[i] -= lr * slope / (squares[i].sqrt() + eps)
+
+
+ALSO_RIGHT = [by_lists, by_identity, with_numpy, by_hypot, with_objects, number_by_number]
 
 
 def on_a_flat_copy(params, grads, state, lr=0.01, eps=1e-10):

@@ -2,6 +2,7 @@
 
 import torch
 from edited_source import wrong_answers
+from torch.nn.utils import parameters_to_vector
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
@@ -87,4 +88,13 @@ def powers_kept(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8
         p -= lr * m / (1 - state["b1"]) / ((v / (1 - state["b2"])).sqrt() + eps)
 
 
-ALSO_RIGHT = [as_torch_does, eps_rescaled, weighted_averages, by_length, powers_kept]
+def as_one_vector(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    flat, g = parameters_to_vector(params), parameters_to_vector(grads)
+    t, m, v = state.get("all", (0, torch.zeros_like(g), torch.zeros_like(g)))
+    t, m, v = state["all"] = t + 1, beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    step = lr * m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
+    for p, own in zip(params, (flat - step).split([p.numel() for p in params])):
+        p.copy_(own.view_as(p))
+
+
+ALSO_RIGHT = [as_torch_does, eps_rescaled, weighted_averages, by_length, powers_kept, as_one_vector]

@@ -2,6 +2,7 @@
 
 import torch
 from edited_source import wrong_answers
+from torch.nn.utils import parameters_to_vector
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
@@ -68,7 +69,17 @@ def from_default_dict(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, ep
         p -= lr * (own["m"] / (1 - beta1 ** own["t"])) / (torch.sqrt(own["v"] / (1 - beta2 ** own["t"])) + eps)
 
 
+def as_one_vector(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
+    flat, g = parameters_to_vector(params), parameters_to_vector(grads)
+    t, m, v = state.get("all", (0, torch.zeros_like(g), torch.zeros_like(g)))
+    t, m, v = state["all"] = t + 1, beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
+    step = lr * m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
+    for p, own in zip(params, (flat * (1 - lr * weight_decay) - step).split([p.numel() for p in params])):
+        p.copy_(own.view_as(p))
+
+
 ALSO_RIGHT = [decay_in_one_line, step_then_decay_of_the_old, with_torchs_optimizer, backwards, from_default_dict]
+ALSO_RIGHT += [as_one_vector]
 
 
 def a_default_for_0(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):

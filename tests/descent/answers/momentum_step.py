@@ -64,7 +64,13 @@ def the_librarys(params, grads, state, lr=0.1, momentum=0.9):
     state["optimizer"].step()
 
 
-ALSO_RIGHT = [keyed_by_id, by_foreach, starts_with_the_gradient, the_librarys]
+def in_views(params, grads, state, lr=0.1, momentum=0.9):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        velocity = state.setdefault(i, torch.zeros_like(g)).mul_(momentum).add_(g)
+        p.view(-1).sub_(lr * velocity.view(-1))
+
+
+ALSO_RIGHT = [keyed_by_id, by_foreach, starts_with_the_gradient, the_librarys, in_views]
 
 
 def velocity_in_the_last_rate(params, grads, state, lr=0.1, momentum=0.9):

@@ -2,6 +2,7 @@
 
 import torch
 from edited_source import wrong_answers
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 def solution(parameters, lr):
@@ -118,7 +119,25 @@ def copied(parameters, lr):
         p.grad = None
 
 
+def as_one_vector(parameters, lr):
+    """torch's own `parameters_to_vector` takes a view of each, which tensors whose numbers lie apart do not have."""
+    slopes = parameters_to_vector([p.grad for p in parameters])
+    vector_to_parameters(parameters_to_vector(parameters).detach() - lr * slopes, parameters)
+    for p in parameters:
+        p.grad = None
+
+
+def number_by_number(parameters, lr):
+    with torch.no_grad():
+        for p in parameters:
+            flat, slopes = p.view(-1), p.grad.view(-1)
+            for i in range(len(flat)):
+                flat[i] -= lr * slopes[i]
+            p.grad.zero_()
+
+
 ALSO_RIGHT = [takes_them_out_of_the_list, by_the_library, by_foreach, by_data, decorated, copied]
+ALSO_RIGHT += [as_one_vector, number_by_number]
 
 
 def on_a_flat_copy(parameters, lr):
