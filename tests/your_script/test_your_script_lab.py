@@ -10,6 +10,7 @@ import types
 import pytest
 
 from hpml_lab.cli import main
+from hpml_lab.cli.shared import INTERRUPTED
 from hpml_lab.core.experiment import Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.sealed import sealed_record, unsealed_record
@@ -558,7 +559,7 @@ def test_an_interrupted_lab_has_a_page_of_what_is_done(script, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     steps_of(monkeypatch, parts=trainings.time_parts, workers=interrupted)
-    assert main(["lab", script(KNOWN)]) == 130
+    assert main(["lab", script(KNOWN)]) == INTERRUPTED
     page = (tmp_path / "lab" / "lab.html").read_text(encoding="utf-8")
     assert "17 % of the time it waits for batches" in page
     assert "interrupted" in capsys.readouterr().err
