@@ -171,7 +171,9 @@ def make_venv() -> None:
         fail(f"{ROOT} is read-only for you.", "copy the folder to a place where you may write, and run the command there.")
     if os.path.lexists(VENV) and not VENV.is_dir():
         fail(".venv is there, but it is not a folder.", "rename or remove it.")
-    if VENV.is_symlink() and any(VENV.iterdir()):
+    made_by = VENV / "pyvenv.cfg"
+    ours = made_by.is_file() and str(VENV) in made_by.read_text(errors="replace")  # as a set-up that was interrupted left it
+    if VENV.is_symlink() and any(VENV.iterdir()) and not ours:
         fail(f".venv is a link to {VENV.resolve()}, which may be another project's.", "empty that folder, or remove the link.")
     free = shutil.disk_usage(ROOT).free / 1e9
     if free < DISK_NEEDED_GB:

@@ -72,9 +72,9 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input.
 
-    Where a signal ended it, or the program that it ran, it is the signal's negative number. Without `arguments` this process is
-    the command: then it ends by that signal, at its very end, so that who has started it sees what he would see without us. A
-    loop of the shell ends at a Ctrl-C.
+    Where a Ctrl-C ended it, or a signal the program that it ran, it is the signal's negative number. Without `arguments` this
+    process is the command: then it ends by that signal, at its very end. So who has started it sees what he would see without
+    us, and a loop of the shell ends at a Ctrl-C.
     """
     if arguments is None:
         codes = [FINE]

@@ -25,7 +25,8 @@ def add_parser(commands) -> None:
         "--commits",
         nargs=2,
         metavar=("A", "B"),
-        help="two commits of this repository, with one script; what git does not track, such as data, is as it is here now",
+        help="two commits of this repository, with one script; what git does not track, such as data, is as it is here "
+        "now, and a script that writes there without --isolate changes it",
     )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="A B", help="two scripts; with --commits one, and arguments")
     parser.set_defaults(command=referee)

@@ -155,8 +155,9 @@ def _found(module: str, function: str) -> Callable[[], Any]:
         if spec is None:
             raise LabError(f"no module is called {module!r} here.", EXAMPLE)
         sys.argv[0] = spec.origin or name
-        if spec.origin and (own := os.path.dirname(spec.origin)) not in sys.path:
-            sys.path.append(own)  # where `python FILE` finds the modules next to it
+    own = os.path.dirname(spec.origin or "")
+    if own not in sys.path and spec.submodule_search_locations is None:
+        sys.path.append(own)  # where `python FILE` finds the modules next to it
     found = importlib.import_module(module)
     for name in function.split("."):
         found = getattr(found, name, None)

@@ -106,7 +106,7 @@ class Monitor:
     rate     samples a second
     live     in a notebook, show the latest sample while the block runs
     process_id  watch this process and all that it starts, from its own start on, instead of the block's process
-    path     write each sample to this CSV file when it is taken, so that a killed run leaves all samples but the last
+    path     write each sample of the last block to this CSV file when it is taken: a killed run leaves all but the last
     samples  in order; `rows` is the same as a table
     cost     the sampler's own processor time over the block's time
     note     why no GPU is sampled, and what else could not be read or written, or "": the block never learns of it
@@ -135,7 +135,7 @@ class Monitor:
             raise LabError("This monitor is running.", "Make another one for the block within.")
         began = CLOCK()
         self._stop, self._gpus, self.samples = threading.Event(), Gpus(), []  # anew, where it has run before
-        self._notes = Notes(self._gpus.note)
+        self._notes, self.written = Notes(self._gpus.note), False
         self._table = None if self._path is None else SampleFile(Path(self._path))
         self._cpu_seconds, self._rss = time.process_time, lambda: psutil.Process().memory_info().rss
         if self._process_id is not None:

@@ -151,7 +151,7 @@ def compared(candidates: Sequence[Candidate], yardstick: Yardstick, steps: int |
                 candidate.reorders,
                 candidate.lowers,
             ),
-            first_seconds=copy.first_seconds - before.first_seconds,
+            first_seconds=copy.first_seconds - again.first_seconds,
             step_seconds=(sorted(seconds["before"])[took // 2], sorted(seconds[candidate.name])[took // 2]),
             held_up=held_up(stretch),
         )

@@ -74,7 +74,8 @@ def compare_scripts(
 def compare_commits(commits: Sequence[str], script: Sequence[str], isolate: bool = False, **options: Any) -> ScriptVerdict:
     """`compare_scripts` of one script at two commits of the repository that this folder belongs to.
 
-    What git does not track, such as data, is what this folder and those beside it have now.
+    What git does not track, such as data, is what this folder and those beside it have now: a script may change it, as one that
+    is run by hand, unless they are isolated.
     """
     with contextlib.ExitStack() as stack:
         one, other = (stack.enter_context(_checked_out(commit, isolate)) for commit in commits)

@@ -4,6 +4,7 @@ import importlib.util
 import math
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -383,6 +384,22 @@ class Penalized(nn.Module):
         if self.fails:
             raise ValueError("in the middle")
         return x.sum() + self.layer.weight.sum() / norm
+
+
+def interrupted_and_restored():
+    net = Penalized()
+    model = FullyShardedDataParallel(net)
+    with mock.patch.object(torch.Tensor, "norm", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        model(torch.ones(3))
+    with torch.no_grad():
+        for part in model.parameters():
+            part.fill_(2.0)  # as a snapshot does
+    return model(torch.zeros(3)).item()
+
+
+def test_after_an_interrupted_forward_the_weights_are_those_of_now():
+    right = 18 / torch.full((3, 3), 2.0).norm().item()
+    assert launch(interrupted_and_restored) == [pytest.approx(right)] * 2
 
 
 def read_in_forward():

@@ -5,6 +5,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import TypedDict
 
@@ -89,7 +90,8 @@ def cores() -> int:
     """
     mask = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if mask == 1 and any(name in os.environ for name in BINDS):
-        mask = max(mask, len(_FIRST_MASK))
+        torch = sys.modules.get("torch")  # it counted them as it was loaded
+        mask = max(mask, len(_FIRST_MASK), torch.get_num_threads() if torch else 1)
     return max(1, int(min(mask, cpu_quota() or mask)))
 
 

@@ -14,6 +14,8 @@ from hpml_lab.core.system.shared_clock import CLOCK
 LONGEST = 3600.0  # seconds until the alarm looks again: timers take no number of any size
 FINISH, SOON = 1.0, 0.01  # seconds for which it waits at most where it must not be raised; until it looks again there
 
+_HANDLED = threading.Lock()  # from a look at who handles SIGALRM to the signal: where nobody does, it ends the program
+
 
 class TooLateError(BaseException):
     """Raised into what was waited for; not an Exception, so that no `except Exception` of a data set stops it."""
@@ -54,9 +56,10 @@ def alarm(left: Callable[[float], float], first: float) -> Iterator[None]:
             raise TooLateError
     finally:
         over = True
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        if signal.getsignal(signal.SIGALRM) is ring:  # else the block has one of its own now
-            signal.signal(signal.SIGALRM, before)
+        with _HANDLED:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if signal.getsignal(signal.SIGALRM) is ring:  # else the block has one of its own now
+                signal.signal(signal.SIGALRM, before)
         _end(bell)
 
 
@@ -70,12 +73,14 @@ def shared_alarms(shared: bool) -> Iterator[None]:
 
     def watch() -> None:
         while not over.wait(FINISH):
-            ours = getattr(signal.getsignal(signal.SIGALRM), "__module__", "") == __name__
-            if ours and not signal.getitimer(signal.ITIMER_REAL)[0]:
-                signal.pthread_kill(waiter, signal.SIGALRM)
+            with _HANDLED:
+                ours = getattr(signal.getsignal(signal.SIGALRM), "__module__", "") == __name__
+                if ours and not signal.getitimer(signal.ITIMER_REAL)[0]:
+                    signal.pthread_kill(waiter, signal.SIGALRM)
 
     if shared and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
-        threading.Thread(target=watch, daemon=True, name="deadline of an epoch").start()
+        with contextlib.suppress(RuntimeError):  # no thread may be started: the alarms work, but where they are cancelled
+            threading.Thread(target=watch, daemon=True, name="deadline of an epoch").start()
     try:
         yield
     finally:

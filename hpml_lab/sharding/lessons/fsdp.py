@@ -109,6 +109,7 @@ class FullyShardedDataParallel(nn.Module):
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         self._check_parameters()
+        _drop(self.module)  # what an interrupted forward has left
         if self.compute_dtype is not None:
             cast = lambda x: x.to(self.compute_dtype) if x.is_floating_point() else x  # noqa: E731
             inputs, options = tree_map_only(torch.Tensor, cast, (inputs, options))
@@ -189,7 +190,7 @@ def _read(layer: nn.Module, name: str) -> torch.Tensor:
 
 
 def _keep(layer: nn.Module, *_: Any) -> None:
-    """In a layer's forward gather each parameter once, also of layers in it. Kept longer, it would be stale after a step."""
+    """In a layer's forward keep what is gathered, also of layers in it until they are called. Kept on, it would be stale."""
     for child in layer.modules():
         child._keeps = True
 

@@ -123,11 +123,11 @@ def deepspeed_engine(config: dict[str, Any]) -> Any:
     """DeepSpeed's engine, which does what the JSON says; what it omits is ours. Inputs follow weights of "bf16"."""
     import deepspeed
 
-    model = make_model()
-    model.register_forward_pre_hook(lambda m, xs: xs[0].type_as(next(m.parameters())) if xs[0].is_floating_point() else None)
+    weights = list((model := make_model()).parameters())
+    model.register_forward_pre_hook(lambda _, xs: tuple(x.type_as(weights[0]) if x.is_floating_point() else x for x in xs))
     own = {} if "optimizer" in config else {"optimizer": make_optimizer}
     own |= {} if "scheduler" in config else {"lr_scheduler": make_schedule}
-    return deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config, **own)[0]
+    return deepspeed.initialize(model=model, model_parameters=weights, config=config, **own)[0]
 
 
 def train_step(engine: Any, x: torch.Tensor, y: torch.Tensor, parts: int) -> float:
