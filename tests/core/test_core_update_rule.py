@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
-from hpml_lab.core.judge import asked
+from hpml_lab.core.judge import asked, update_rule
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.core.judge.mistake import Mistake
 from hpml_lab.core.judge.update_rule import RATE_CHANGE, SHAPES, STEPS, _first_difference, judge_rule
@@ -227,6 +227,8 @@ def test_a_beta_of_0_may_cost_digits(monkeypatch):
 
     monkeypatch.setattr(asked, "hidden_seed", lambda: 1006)
     assert check("write-adam", by_differences)
+    monkeypatch.setattr(update_rule, "ROUNDED", update_rule.EQUAL)
+    assert check("write-adam", by_differences).mistake == "zero-taken-for-none"
 
 
 def test_hints_do_not_contain_the_answers_code():

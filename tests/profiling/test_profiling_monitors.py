@@ -199,7 +199,7 @@ def test_a_block_that_raises_ends_the_sampler_and_passes_the_error_on(two_gpus):
 
 
 def test_a_monitor_begins_anew_in_each_epoch_and_wants_a_rate(no_gpu):
-    monitor = Monitor()
+    monitor = Monitor(rate=0.01)
     for _ in range(3):
         with monitor:
             pass

@@ -210,7 +210,7 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
         mistake = asked.kind or mistake
         hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
         if mistake.given is not None and mistake.name in SHOWN_BY_A_CALL:
-            hint += _to_see_it(found.name, answer)
+            hint += _to_see_it(found, answer)
         return Verdict(found.name, "mistake", hint, mistake.name, asked.given if mistake.given is None else mistake.given)
     except CannotCheck as reason:
         return Verdict(found.name, "not yet", f"It cannot be checked here. {reason}")
@@ -223,10 +223,11 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
     return Verdict(found.name, "right", "Well done.")
 
 
-def _to_see_it(name: str, answer: Any) -> str:
+def _to_see_it(found: Exercise, answer: Any) -> str:
     called = getattr(answer, "__name__", "")
     called = called if called.isidentifier() else "your_function"
-    return f' To see it: `verdict = check("{name}", {called})`, then `{called}(*verdict.given)`.'
+    changes = " and a look at what it has changed in `verdict.given`" if found.returns is None else ""
+    return f' To see it: `verdict = check("{found.name}", {called})`, then `{called}(*verdict.given)`{changes}.'
 
 
 def _asked(found: Exercise, asked: Asked, answer: Any) -> Any:

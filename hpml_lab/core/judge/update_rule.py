@@ -193,7 +193,7 @@ def _judge_zeros(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> No
                 points.append(run.flat())
             tracks.append(torch.stack(points))
         # With β = 0 the gradient's square may be the small difference of large numbers: v + (1 - β) (g² - v).
-        if tracks[1].isfinite().all() and not same(*tracks, ROUNDED):
+        if tracks[1].isfinite().all() and not same(*tracks, ROUNDED if name.startswith(("beta", "alpha")) else EQUAL):
             when = "in one step, as at the start of a warm-up" if name == "lr" else "which switches it off"
             raise Mistake("zero-taken-for-none", f"Right for the options of the examples, and not for {name} = 0, {when}.")
 

@@ -64,7 +64,7 @@ only in cases
     last-edge-missed :: a target on the last edge :: $LAST
     outside-not-impossible :: targets outside the edges :: $OUTSIDE
     finite-log-of-0 :: a bin of probability 0 :: $TINY
-    small-probability-lost :: a probability of 1e-30 :: Only 0 has the logarithm −inf; a probability may be 1e-30.
+    small-probability-lost :: a probability of 1e-30 :: Only 0 has the logarithm −inf; a probability may be 1e-300.
     wrong-width :: narrow bins :: A width may be 5e-4. Is an edge moved, or something added to a width, or a limit set to it?
     outermost-edges-moved :: a target just outside the edges :: A target that is just outside has the density 0. Have you moved
         an edge by a little? Compare with == instead.

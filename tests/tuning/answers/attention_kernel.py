@@ -56,14 +56,6 @@ WRONG = wrong_answers(
             ("tl.dot(q, tl.trans(k))", "tl.dot(q, tl.trans(k)).to(q.dtype)"),
             ("(weights, v)", "(weights, v.to(tl.float32))"),
         ),
-        (
-            "half-precision",  # 1 / √32 is no float16
-            (
-                f"other=0.0){WIDE}  # noqa: F821\n    top",
-                "other=0.0)\n    q = (q * WIDTH**-0.5).to(q.dtype).to(tl.float32)\n    top",
-            ),
-            ("tl.dot(q, tl.trans(k)) / WIDTH**0.5", "tl.dot(q, tl.trans(k))"),
-        ),
         ("raises", ("tl.trans(k)", "tl.transposed(k)")),
     ],
 )

@@ -64,7 +64,9 @@ def draw(result: Result):
         axes.bar_label(bars, [f"{value:.0f} %" for value in values], fontsize=8, **inside)
     axes.axvline(100, linestyle="--", color=style.INK)
     axes.set_yticks(range(len(rows)), [f"{row.loop},\nbatch {row.batch}" for row in rows])
-    axes.set(xlabel="of the time, and of the measured peak", ylabel="training loop", xlim=(0, 125))
+    axes.set(
+        xlabel="of the time, and of the measured peak", ylabel="training loop", xlim=(0, max(125, 1.15 * axes.dataLim.xmax))
+    )
     axes.xaxis.set_major_formatter(PercentFormatter(100))
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
