@@ -21,8 +21,8 @@ from hpml_lab.core.judge.same import same
 
 OVERWRITTEN = "Two calls return results in the same memory: the second overwrites what the first returned."
 RUNS_NOTHING = (
-    "A function with `yield` or `async` in it runs none of its lines when it is called: it makes a generator or a coroutine. Let"
-    " yours `return` its result."
+    "A function with `yield` or `async` in it runs none of its lines when it is called: it makes a generator or a coroutine."
+    " Let yours `return` its result."
 )
 LARGE = 1_000_000  # numbers: what is larger is not copied before a call
 
