@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import hpml_lab.optim
@@ -215,6 +215,7 @@ def test_own_inputs_are_seeded_and_go_beyond_torchs(name):
 
 
 def any_input_agrees(name, draw, dtype, steps, rates, shapes):
+    assume(name != "Muon" or not any(0 in shape for shape in shapes))  # both divide by the number of a matrix's columns
     sparse = name == "SparseAdam"
     dtype = dtype.to_real() if name in REFUSE_COMPLEX else dtype
     entry = OptimizerInput(name, random_options(name, draw), dtype, steps, rates, sparse, shapes)
