@@ -65,10 +65,13 @@ class OperatorRecorder:
         self._hook = register_module_forward_pre_hook(lambda *_: self._work.set())  # starts nothing: operators may be open
         if hasattr(os, "register_at_fork"):
             # A child would go on recording, and never stop: nothing records from here until the fork is over.
-            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
+            # It has no thread that would take the hook away.
+            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._hook.remove)
         atexit.register(self._end)
-        with contextlib.suppress(RuntimeError):  # no thread may be started: then nothing is recorded
+        try:
             _thread.start_new_thread(self._ask_for_slices, ())  # not threading: a script does not find it among its own
+        except RuntimeError:  # none may be started: then nothing is recorded
+            self._hook.remove()
 
     def _after_our_end(self, function: Callable) -> Callable:
         """torch's own function, by which another profile than ours begins: ours ends before."""
