@@ -330,9 +330,9 @@ def main(arguments: list[str] | None = None) -> int:
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             raise UserError(f"unrecognized arguments: {' '.join(unknown)}. See --help.")
-        for name in ("steps", "batch", "accumulate", "save_every"):
-            if (number := getattr(options, name)) < 1:
-                raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least 1.")
+        for name, least in {"steps": 0, "batch": 1, "accumulate": 1, "save_every": 1}.items():
+            if (number := getattr(options, name)) < least:
+                raise UserError(f"--{name.replace('_', '-')} {number} makes no sense. Use at least {least}.")
         device = choose_device(options.device)
         if options.deepspeed_config:
             prepare_deepspeed(device, options.folder / "extensions")
