@@ -29,10 +29,11 @@ from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import READERS, bytes_of
-from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
+from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_digest, write_state
 from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
+from hpml_lab.sharding.lessons import recovery
 from hpml_lab.your_script.tools.lab_report import LabReport
 from hpml_lab.your_script.tools.script_runs import EpochRow
 
@@ -84,6 +85,35 @@ def state(folder):
     import torch
 
     return write_state(folder / "state.pt", {"w": torch.arange(100.0), "step": 3})
+
+
+def digested(path):
+    write_digest(path)
+    return path
+
+
+@contextlib.contextmanager
+def sharded_run():
+    """What save_sharded and load_sharded take, on the one rank of a group."""
+    from torch import distributed, nn, optim
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        net = nn.Linear(3, 2)
+        yield net, optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    finally:
+        distributed.destroy_process_group()
+
+
+def sharded(folder, file="__0_0.distcp"):
+    with sharded_run() as run:
+        recovery.save_sharded(folder / "saved", *run)
+    return folder / "saved" / file
+
+
+def read_sharded(read, path):
+    with sharded_run() as run:
+        read(path.parent, *run)
 
 
 def weights(folder):
@@ -173,6 +203,7 @@ VALID = {
     ],
     "core.experiment.result_json.read_record": [(written("r.json", json.dumps(sealed_record(RECORD))), PLAIN)],
     "core.experiment.results_folder._content": [(written("predictions.json", json.dumps([{"cell": "x", "guess": 1}])), PLAIN)],
+    "core.system.sealed.check_digest": [(lambda folder: digested(state(folder)), PLAIN)],
     "core.system.sealed.read_state": [(state, PLAIN)],
     "data.mnist.read_file": [
         (written("t10k-labels-idx1-ubyte.gz", LABEL_FILE), PLAIN),
@@ -187,6 +218,10 @@ VALID = {
     "profiling.tools.nsys.read_nsys": [(written("n.sqlite", SHIPPED_REPORT.read_bytes()), PLAIN)],
     "references._outcomes": [(written("o.json", json.dumps([sealed_record(OUTCOME)])), PLAIN)],
     "report.notebook_texts._read_cells": [(notebook, PLAIN)],
+    "sharding.lessons.recovery.load_sharded": [
+        (sharded, read_sharded),
+        (lambda folder: sharded(folder, ".metadata"), read_sharded),
+    ],
     "storage.lessons.decoders.pil_image": [(png, PLAIN), (jpeg, PLAIN)],
     "storage.lessons.decoders.tensor_image": [(png, PLAIN), (jpeg, PLAIN)],
     "loading.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
@@ -460,7 +495,7 @@ def test_an_error_of_the_block_is_not_taken_for_one_of_the_hdf5_file(tmp_path):
 
 OPENS = re.compile(
     r"open|.*\.(open|read_text|read_bytes|read_csv|memmap|fromfile)|(np|torch|nbformat)\.(load|read)|pickle\.load"
-    r"|sqlite3\.connect|(h5py\.|zipfile\.Zip|gzip\.Gzip)File|.*\.dcmread|.*decode_image"
+    r"|sqlite3\.connect|.*InferenceSession|(h5py\.|zipfile\.Zip|gzip\.Gzip)File|.*\.dcmread|.*decode_image"
 )
 OF_THE_SYSTEM = "the system's own files, and a terminal"
 OF_THE_PACKAGE = "files of the package: sources, pages, skeletons, notebooks"
@@ -510,7 +545,6 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "sharding/exercises/complete_snapshot.py": IN_MEMORY,
     "sharding/experiments/many_machines/__init__.py": MADE_BY_US,
     "sharding/experiments/many_machines/on_ranks.py": MADE_BY_US,
-    "sharding/lessons/recovery.py": "snapshots, whose digest is in their names",
     "sharding/lessons/train.py": "a script to copy, which needs torch alone",
     "start/tools/doctor.py": OF_THE_PACKAGE,
     "start/tools/platform_settings.py": OF_THE_SYSTEM,

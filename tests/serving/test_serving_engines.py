@@ -510,6 +510,14 @@ def test_a_damaged_file_is_refused(tmp_path):
             OnnxSession(model)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a named pipe")
+def test_an_engine_does_not_wait_for_who_writes_into_a_pipe(tmp_path):
+    pytest.importorskip("onnxruntime")
+    os.mkfifo(tmp_path / "model.onnx")
+    with pytest.raises(LabError, match="ONNX Runtime does not read model.onnx .* is a pipe"):
+        OnnxSession(tmp_path / "model.onnx")
+
+
 @pytest.mark.parametrize("package", ["onnx", "onnxscript"])
 def test_what_the_export_needs_is_named(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

@@ -6,6 +6,7 @@ import numpy as np
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import need
+from hpml_lab.core.system.readers import STATE, open_file
 
 INPUT, OUTPUT = "x", "y"
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -35,6 +36,8 @@ class OnnxSession:
         options.log_severity_level = 3  # errors
         providers = [(CUDA, {"use_tf32": "0"}), CPU] if provider == CUDA else [CPU]
         try:
+            if not isinstance(model, bytes):
+                open_file(model, STATE).close()  # ONNX Runtime itself would wait for who writes into a pipe
             source = model if isinstance(model, bytes) else str(model)
             self._session = runtime.InferenceSession(source, options, providers=providers)
         except Exception as error:  # ONNX Runtime has a class for each status, and none that they share
