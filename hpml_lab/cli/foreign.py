@@ -33,7 +33,8 @@ def turn_options(parser: argparse.ArgumentParser) -> None:
         "--allow",
         choices=("bitwise", "rounding", "precision"),
         default="rounding",
-        help="how far the training may differ for a change to be kept (default: rounding)",
+        help="how far the training may differ for a change to be kept (default: rounding); unless it is bitwise, `tuneup` also"
+        " keeps one that draws samples or random numbers in another order, which `referee` refuses",
     )
     parser.add_argument("--steps", type=number(1, 10**6, whole=True), metavar="N", help="steps of a turn (default: 0.1 s)")
     parser.add_argument(

@@ -15,6 +15,7 @@ from hpml_lab.referee.copies import Setting
 Look = Mapping[str, Any]  # what `in_the_script.Look` has found
 FSTRING_END = getattr(tokenize, "FSTRING_END", tokenize.STRING)  # from Python 3.12 on
 FUSED = {"Adam", "AdamW", "SGD", "Adagrad"}  # on a CPU as well
+NON_BLOCKING = "batch = batch.to(device, non_blocking=True)  # each tensor of a batch; not part of what was measured"
 POSITIONS = {"set_to_none": 0, "num_workers": 5}  # as those that a call may give without their names
 FOREACH = FUSED | {"Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "Adafactor"}
 
@@ -40,6 +41,7 @@ class Tip:
     why_not    (look) -> why it does not apply here, "" if it does
     edits      (look) -> the calls to edit
     lines      what to write where no call says it
+    also       what to write besides, at places that no constructor knows
     reorders   whether samples may come in another order
     lowers     whether it lowers the precision
     redraws    whether a network that draws random numbers, as dropout does, may draw others
@@ -53,6 +55,7 @@ class Tip:
     why_not: Callable[[Look], str]
     edits: Callable[[Look], Sequence[CallEdit]] = lambda look: ()
     lines: str = ""
+    also: str = ""
     reorders: bool = False
     redraws: bool = False
     lowers: bool = False
@@ -126,7 +129,7 @@ def changes(cores: int, threads: int) -> list[Tip]:
     found += [
         _of_loaders("persistent-workers", "workers that stay from epoch to epoch", stay, with_workers, True, reorders=True),
         _of_loaders("prefetch-4", "4 batches ahead for each worker", ahead, with_workers, True, reorders=True),
-        _of_loaders("pinned-memory", "batches in pinned memory", {"pin_memory": True}, to_a_gpu),
+        _of_loaders("pinned-memory", "batches in pinned memory", {"pin_memory": True}, to_a_gpu, also=NON_BLOCKING),
         Tip(
             "cudnn-search",
             "cuDNN's search for the fastest algorithm",

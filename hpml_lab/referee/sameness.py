@@ -8,6 +8,8 @@ from statistics import fmean, pstdev
 
 BITWISE, ROUNDING, PRECISION, REORDERED, DIFFERENT = "bitwise", "rounding", "precision", "reordered", "not the same"
 ALLOWED = {"bitwise": {BITWISE}, "rounding": {BITWISE, ROUNDING}, "precision": {BITWISE, ROUNDING, PRECISION}}
+# What `tuneup` keeps by each: workers that draw in another order are no other training, unless each bit counts.
+KEPT = {allow: classes | ({REORDERED} if allow != "bitwise" else set()) for allow, classes in ALLOWED.items()}
 IN_WORDS = {
     BITWISE: "bitwise identical",
     ROUNDING: "the same within rounding",

@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,13 @@ class Compared:
     first_seconds: float = 0.0
     step_seconds: tuple[float, float] = (0.0, 0.0)
     held_up: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.gain}; {self.same}" if self.gain else f"it does not get through: {self.failed}"
+
+    def faster_within(self, classes: Collection[str]) -> bool:
+        """Whether it gains beyond noise, and its training is of one of these classes."""
+        return self.gain is not None and self.same is not None and self.gain.faster and self.same.kind in classes
 
     def as_dict(self) -> dict[str, Any]:
         """The same as JSON takes it."""

@@ -13,10 +13,11 @@ from typing import Any
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.profilers.nvml import Gpus
 from hpml_lab.profilers.script_profile import check_script
 from hpml_lab.referee.changes import Tip, as_diff, changes, chosen
 from hpml_lab.referee.copies import copy_of, require_turns
-from hpml_lab.referee.sameness import ALLOWED, IN_WORDS, REORDERED
+from hpml_lab.referee.sameness import IN_WORDS, KEPT
 from hpml_lab.referee.script_turns import ADVICE, Candidate, Compared, EndsEarly, Yardstick, compared
 
 TOGETHER = 4  # changes that take turns with the script at the same time
@@ -52,6 +53,7 @@ class Tuneup:
     rungs     the changes that were tried, in the guide's order
     absent    {change: why it does not apply, or was not tried}
     together  the kept ones at once, None where none or one is kept
+    allow     how far the training of what is kept may differ
     """
 
     command: str
@@ -63,14 +65,28 @@ class Tuneup:
     root: Path = field(default_factory=Path.cwd)
     seconds: float = 0.0
     interrupted: bool = False
+    allow: str = "rounding"
 
     @property
     def kept(self) -> list[TriedTip]:
         return [rung for rung in self.rungs if rung.kept]
 
+    @property
+    def together_kept(self) -> bool:
+        """Whether the kept ones at once would be kept as one change: gains do not multiply, and roundings add up."""
+        return self.together is not None and self.together.faster_within(KEPT[self.allow])
+
+    @property
+    def together_says(self) -> str:
+        """What to know before all the lines are written; "" where at once they are what each is alone."""
+        if self.together is None or self.together_kept:
+            return ""
+        why = "not the same training" if self.together.gain and self.together.gain.faster else "not faster"
+        return f"All at once these changes are {why} (--allow {self.allow}): {self.together}."
+
     def lines_of(self, rung: TriedTip) -> str:
         """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
-        return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
+        return (as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n") + rung.change.also
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -80,6 +96,7 @@ class Tuneup:
         found = {title: several for title, several in edits.items() if as_diff(several, self.root)}
         diff = as_diff([edit for several in found.values() for edit in several], self.root)
         by_hand = [(tip.title, tip.lines) for tip in tips if tip.title not in found]
+        by_hand += [(f"with {tip.title}", tip.also) for tip in tips if tip.also]
         return [*([("; ".join(found), diff)] if found else []), *by_hand]
 
     def text(self) -> str:
@@ -89,10 +106,9 @@ class Tuneup:
             lines.append(f"  {'keep' if rung.kept else '    '} {rung.change.name:20} {rung.text}")
             lines.append(f"       {rung.why}")
         if self.together is not None:
-            got = f"{self.together.gain}; {self.together.same}"
-            lines.append(f"  together: {got if self.together.gain else f'it does not get through: {self.together.failed}'}")
+            lines.append(f"  together: {self.together}")
         lines += [f"  not tried: {name}: {why}" for name, why in self.absent.items()]
-        lines += [f"  {note}" for note in self.notes]
+        lines += [f"  {note}" for note in (*self.notes, self.together_says) if note]
         for what, written in self.lines:
             lines += ["", f"{what}:", written.rstrip()]
         return "\n".join(lines)
@@ -106,7 +122,7 @@ class Tuneup:
             "command": self.command,
             "machine": f"{machine.cpu_name()}, {machine.cores()} cores",
             "changes": rungs,
-            "together": self.together.as_dict() if self.together else None,
+            "together": {"kept": self.together_kept, **self.together.as_dict()} if self.together else None,
             "not_tried": self.absent,
             "notes": self.notes,
             "diff": {rung.change.name: self.lines_of(rung) for rung in self.kept},
@@ -130,7 +146,7 @@ def tuneup(
 
     tips              the changes: all of the guide otherwise
     only, skip        names of changes, or their beginnings
-    allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept
+    allow             "bitwise", "rounding" or "precision": how far the training may differ for a change to be kept (KEPT)
     steps             of a turn; as many as fit into a tenth of a second otherwise
     minutes           after which nothing new is begun; the first changes are tried in any case
     deadline_seconds  for the first step of a copy, and for each turn
@@ -140,7 +156,7 @@ def tuneup(
     """
     require_turns()
     check_script(script)
-    found, start = Tuneup(" ".join(script)), time.monotonic()
+    found, start, left = Tuneup(" ".join(script), allow=allow), time.monotonic(), list[Tip]()
 
     def note(line: str) -> None:
         found.notes.append(line)
@@ -149,14 +165,16 @@ def tuneup(
     base = Candidate("as it is", script, isolate=isolate)
     yardstick = Yardstick(base, deadline_seconds, note)
     try:
+        others = _others_on_gpus()
         found.look = _look(script, deadline_seconds, isolate)
-        found.notes += _seen(found.look)
+        found.notes += _seen(found.look, others)
         known = chosen(tips or changes(machine.cores(), found.look["threads"]), only, skip)
         found.absent = {change.name: why for change in known if (why := change.why_not(found.look))}
         left = [change for change in known if change.name not in found.absent]
         while left:
             if found.rungs and time.monotonic() - start > 60 * minutes:
                 found.absent |= {change.name: f"{minutes:g} minutes are over (--minutes)" for change in left}
+                left = []
                 break
             now = left[: min(TOGETHER, yardstick.at_once or TOGETHER)]
             say(f"{', '.join(change.name for change in now)} …")
@@ -172,13 +190,22 @@ def tuneup(
             found.together = compared([together], yardstick, steps)["together"]
     except EndsEarly as error:
         found.notes.append(f"No gain can be measured: {error}.")
+        found.absent |= {change.name: "not reached, because no gain can be measured" for change in left}
     except KeyboardInterrupt:
         found.interrupted = True
         found.notes.append("Interrupted: what stands here was known by then.")
+        found.absent |= {change.name: "not reached before the interrupt" for change in left}
     _keep_one_of_each_kind(found)  # also after an interrupt
     found.absent |= {} if only or tips else BY_HAND
     found.seconds = time.monotonic() - start
     return found
+
+
+def _others_on_gpus() -> str:
+    """Who computes on GPUs already, in words; "" for nobody."""
+    with Gpus() as gpus:
+        found = {gpu.bus_id: sorted(gpus.processes(gpu.bus_id) - {os.getpid()}) for gpu in gpus.read()}
+    return "; ".join(f"{bus_id}: process {', '.join(map(str, several))}" for bus_id, several in found.items() if several)
 
 
 def _look(script: Sequence[str], deadline_seconds: float, isolate: bool) -> dict[str, Any]:
@@ -200,7 +227,6 @@ def _candidate(name: str, base: Candidate, several: Sequence[Tip], look: dict[st
 def _rung(change: Tip, found: Compared, allow: str) -> TriedTip:
     if found.gain is None or found.same is None:
         return TriedTip(change, found, False, "it does not get through")
-    allowed = ALLOWED[allow] | ({REORDERED} if allow != "bitwise" else set())
     why = str(found.same)
     if found.first_seconds > 1 and found.gain.faster:
         saved = found.step_seconds[0] - found.step_seconds[1]
@@ -208,10 +234,10 @@ def _rung(change: Tip, found: Compared, allow: str) -> TriedTip:
         why += f"; the first step takes {found.first_seconds:.1f} s more{after}"
     if found.held_up:
         why += f"; {found.held_up}"
-    wider = next((name for name, kinds in ALLOWED.items() if found.same.kind in kinds), "")
-    if found.gain.faster and found.same.kind not in allowed and wider:
+    kept = found.faster_within(KEPT[allow])
+    if not kept and (wider := next((name for name, classes in KEPT.items() if found.faster_within(classes)), "")):
         why += f"; --allow {wider} keeps it"
-    return TriedTip(change, found, found.gain.faster and found.same.kind in allowed, why)
+    return TriedTip(change, found, kept, why)
 
 
 def _keep_one_of_each_kind(found: Tuneup) -> None:
@@ -224,9 +250,11 @@ def _keep_one_of_each_kind(found: Tuneup) -> None:
                 found.rungs[place] = TriedTip(rung.change, rung.found, False, f"{rung.why}; {best.change.name} gains more")
 
 
-def _seen(look: dict[str, Any]) -> list[str]:
-    """What no switch changes: waits of each step, and biases that batch norm takes away again."""
+def _seen(look: dict[str, Any], others: str) -> list[str]:
+    """What no switch changes: others on its GPU, waits of each step, and biases that batch norm takes away again."""
     notes = []
+    if others and any(root["device"] == "cuda" for root in look["roots"]):
+        notes.append(f"Others computed on a GPU before the look ({others}): gains are noisier there, and fewer copies fit.")
     for wait in sorted(look["waits"], key=lambda wait: (wait["file"], wait["line"])):
         if wait["a_step"] >= FEW_WAITS:
             place = f"{os.path.relpath(wait['file'])}:{wait['line']}"
@@ -259,7 +287,7 @@ def page(found: Tuneup) -> str:
 
     return environment.get_template(TEMPLATE).render(
         found=found,
-        words=IN_WORDS,
+        classes="; ".join(words for kind, words in IN_WORDS.items() if kind in KEPT[found.allow]),
         x=x,
         width=WIDTH,
         row=ROW,

@@ -26,8 +26,7 @@ class ScriptVerdict:
 
     @property
     def accepted(self) -> bool:
-        gain, same = self.found.gain, self.found.same
-        return gain is not None and same is not None and gain.faster and same.kind in ALLOWED[self.allow]
+        return self.found.faster_within(ALLOWED[self.allow])
 
     def text(self) -> str:
         """The verdict in three lines."""

@@ -2,12 +2,15 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -21,7 +24,7 @@ from hpml_lab.referee.changes import as_diff, changes
 from hpml_lab.referee.copies import _copied, copy_of
 from hpml_lab.referee.sameness import Sameness
 from hpml_lab.referee.script_turns import Compared, at_once
-from hpml_lab.referee.tuneup import TriedTip, Tuneup, _keep_one_of_each_kind, page, tuneup
+from hpml_lab.referee.tuneup import TriedTip, Tuneup, _keep_one_of_each_kind, _rung, _seen, page, tuneup
 from hpml_lab.referee.verdict import compare_scripts
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="copies take turns on Linux")
@@ -88,10 +91,17 @@ def test_the_ladder_of_a_script_has_classes_lines_and_a_page_and_leaves_its_fold
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"], "copies wrote into folders of their own"
 
 
-def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script, nothing_left):
-    """A data set that workers cannot have, as one that asks for a file that the main process has locked."""
+def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script, monkeypatch, nothing_left):
+    """A data set that workers cannot have, as one that asks for a file that the main process has locked; a fused hang."""
+
+    def hasty(words, settings, *, deadline_seconds, **options):
+        fused = any("fused" in chosen for _, chosen in settings)
+        return copy_of(words, settings, deadline_seconds=4 if fused else deadline_seconds, **options)
+
+    monkeypatch.setattr(script_turns, "copy_of", hasty)
     name = script(
-        HEAD.replace("TensorDataset(x, x.mean((1, 2, 3)))", "Own()").replace(
+        "import time\n"
+        + HEAD.replace("TensorDataset(x, x.mean((1, 2, 3)))", "Own()").replace(
             "torch.manual_seed(0)",
             "class Own(torch.utils.data.Dataset):\n"
             "    def __len__(self): return 64\n"
@@ -100,10 +110,11 @@ def test_a_change_that_fails_or_hangs_is_one_line_and_the_ladder_goes_on(script,
             "        return x[i], x[i].mean()\n"
             "torch.manual_seed(0)",
         )
-        + LOOP
+        + LOOP.replace("        open(", "        optimizer.defaults['fused'] and time.sleep(1000)\n        open(")
     )
-    found = tuneup([name], only=["workers-1", "gradients"], steps=1, isolate=True)
-    failed, rung = found.rungs
+    found = tuneup([name], only=["workers-1", "gradients", "fused"], steps=1, isolate=True)
+    failed, rung, hung = found.rungs
+    assert hung.text == "no step within 4 s" and not hung.kept
     assert failed.found.gain is None and not failed.kept and "no worker may read this" in failed.text
     assert rung.found.same.kind == "bitwise"
 
@@ -414,6 +425,88 @@ def test_of_a_script_that_ends_early_the_turns_are_shorter(script, nothing_left)
     assert not any("No gain" in note for note in found.notes)
 
 
+def test_of_a_script_of_8_steps_no_gain_is_measured_and_what_was_not_reached_is_named(script, nothing_left):
+    name = script(HEAD + LOOP.replace("range(10_000)", "range(2)"))
+    found = tuneup([name], only=["gradients", "pinned"], isolate=True)
+    assert found.notes[-1] == "No gain can be measured: it ends after 8 steps; let it train for longer." and not found.rungs
+    assert found.absent["gradients-to-none"] == "not reached, because no gain can be measured" and "not reached" in page(found)
+
+
+FORKS = "import os, sys\nos.fork() or sys.exit()\nos.fork()\n"  # one child ends at once, another trains as its parent does
+TWICE = LOOP.replace("optimizer.step()\n", "optimizer.step()\n        optimizer.step()\n")
+
+
+@pytest.mark.parametrize("text, losses", [(FORKS + LOOP, 6), (TWICE, 3)], ids=["forks", "steps twice"])
+def test_a_script_that_forks_or_steps_twice_is_one_training(script, text, losses, nothing_left):
+    with copy_of([script(HEAD + text)], deadline_seconds=DEADLINE) as copy:
+        copy.hear()
+        assert copy.turn(4), copy.failed
+        copy.finish()
+    assert (copy.steps, len(copy.losses)) == (6, losses) and copy.digest
+
+
+PROFILER = "with torch.profiler.profile(): net(images).sum().backward(); seen(torch._C._autograd._profiler_enabled())"
+GRADCHECK = "torch.autograd.gradcheck(lambda y: seen(True) or 2 * y, x.new_ones(1, dtype=torch.float64).requires_grad_())"
+
+
+def debugged(*tools, may="True"):
+    """A script that uses these tools of debugging in each step, and fails where one is on unless it `may`."""
+    lines = "".join(f"        {tool}\n" for tool in tools)
+    loop = LOOP.replace("torch.autograd.set_detect_anomaly(True)\n", f"def seen(on): assert {may} or not on, 'on'\n")
+    return HEAD + loop.replace("        loss.backward()\n", f"{lines}        loss.backward()\n")
+
+
+@pytest.mark.parametrize("tools, found", [([PROFILER], True), ([GRADCHECK], True), ([], False)], ids=["profiler", "check", "-"])
+def test_a_profiler_and_gradcheck_are_found(script, tools, found, nothing_left):
+    with copy_of([script(debugged(*tools))], deadline_seconds=DEADLINE, look=True) as copy:
+        assert copy.looked()["debugging"] == found
+
+
+def test_without_debugging_profiler_and_gradcheck_are_off(script, nothing_left):
+    words = [script(debugged(PROFILER, GRADCHECK, may="False"))]
+    with copy_of(words, [("debugging_off", {})], deadline_seconds=DEADLINE) as copy:
+        assert copy.hear() and copy.turn(2), copy.failed
+
+
+def test_copies_to_the_cpu_and_prints_of_each_step_are_found_with_file_and_line_and_threads_are_set(script, nothing_left):
+    text = HEAD + LOOP.replace("        open(", "        loss.cpu()\n        print(loss)\n        open(")
+    with copy_of([script(text)], [("threads", {"number": 3})], deadline_seconds=DEADLINE, look=True) as copy:
+        look = copy.looked()
+    line = text[: text.index("loss.cpu()")].count("\n") + 1
+    notes = _seen(look, "")
+    assert f"train.py:{line}: cpu 1 times a step; on a GPU each waits for all kernels." in notes
+    assert any(note.startswith(f"train.py:{line + 1}: ") for note in notes) and look["threads"] == 3
+
+
+@pytest.mark.parametrize("seconds, after", [(0.04, ", which 3000 steps make up for"), (0.05, "")])
+def test_a_long_first_step_is_set_against_what_each_step_saves(seconds, after):
+    gain, same = SpeedUp(1.25, 1.2, 1.3, 0.02), Sameness("rounding", "x")
+    rung = _rung(changes(2, 2)[0], Compared(gain, same, first_seconds=30.0, step_seconds=(0.05, seconds)), "rounding")
+    assert rung.why == f"the same within rounding (x); the first step takes 30.0 s more{after}"
+
+
+def test_ctrl_c_leaves_the_page_of_what_is_known(script, tmp_path, monkeypatch, capsys, nothing_left):
+    def first_is_known(candidates, *given):
+        name = candidates[0].name
+        return {name: gained(1.3)} if name == "gradients-to-none" else script_turns.compared(candidates, *given)
+
+    monkeypatch.setattr("hpml_lab.referee.tuneup.compared", first_is_known)
+    monkeypatch.setattr("hpml_lab.referee.tuneup.TOGETHER", 1)
+    monkeypatch.setattr(copies.ScriptCopy, "turn", lambda copy, steps: os.kill(os.getpid(), signal.SIGINT))
+    assert main(["tuneup", "--isolate", "--only", "gradients,fused", script(HEAD + LOOP)]) == 0
+    text = (tmp_path / "tuneup.html").read_text(encoding="utf-8")
+    assert '<tr class="kept">' in text and "<tr><td>fused</td><td>not reached before the interrupt</td></tr>" in text
+    assert "Interrupted: what stands here was known by then." in capsys.readouterr().out
+
+
+def test_the_referee_accepts_a_slow_habit_that_is_gone(script, monkeypatch, capsys, nothing_left):
+    monkeypatch.setattr(script_turns, "COPY_SECONDS", 0.0)  # as few turns as have an interval
+    monkeypatch.setattr(script_turns, "NUDGES", 1)
+    slow = "import time\n" + HEAD + LOOP.replace("        open(", "        time.sleep(0.1)\n        open(")
+    assert main(["referee", "--isolate", "--steps", "1", script(slow, "a.py"), script(HEAD + LOOP, "b.py")]) == 0
+    assert capsys.readouterr().out.startswith("accepted\n  speed: ")
+
+
 def test_a_script_without_a_step_in_time_is_left(script, nothing_left):
     with pytest.raises(LabError, match="no step within 8 s"):
         tuneup([script("import time, torch\ntime.sleep(1000)")], deadline_seconds=8)
@@ -558,10 +651,54 @@ def test_all_that_is_kept_is_one_diff_and_of_a_kind_one_also_after_an_interrupt(
     found.rungs = [TriedTip(several[name], gained(1.2 + at / 10), True, "") for at, name in enumerate(names)]
     _keep_one_of_each_kind(found)
     assert [rung.change.name for rung in found.kept] == list(names[1:])
-    (what, diff), (by_hand, lines) = found.lines
+    (what, diff), (by_hand, lines), (_, copied) = found.lines
+    assert ".to(device, non_blocking=True)" in copied and copied in found.lines_of(found.rungs[2])
     assert "+loader = DataLoader(d, num_workers=2, persistent_workers=True, pin_memory=True)" in diff
     assert what.count(";") == 1 and "TensorFloat" in by_hand and "set_float32_matmul_precision" in lines
     assert diff.strip() in found.text() and "pin_memory=True" in page(found)
+
+
+@pytest.mark.parametrize(
+    "gain, kind, said",
+    [
+        (1.3, "bitwise", ""),
+        (1.3, "reordered", ""),
+        (1.01, "bitwise", "not faster (--allow rounding): 1.01× (within noise"),
+        (0.8, "not the same", "not faster (--allow rounding): 0.8× (slower"),
+        (1.3, "not the same", "not the same training (--allow rounding): 1.3× faster"),
+    ],
+)
+def test_what_is_kept_is_so_together_only_where_it_is_faster_and_trains_the_same(gain, kind, said):
+    together = Compared(SpeedUp(gain, gain - 0.1, gain + 0.1, 0.01), Sameness(kind, ""))
+    [tip] = [tip for tip in changes(2, 2) if tip.name == "tf32"]
+    found = Tuneup("train.py", rungs=[TriedTip(tip, gained(1.3), True, "")], together=together)
+    text = page(found)
+    assert ('<tr class="kept"><td>all kept' in text) == found.as_dict()["together"]["kept"] == (not said)
+    assert text.count('fill="var(--kept)"') == 1 + (not said), "that of the change alone is kept"
+    assert said in found.text() and said in text[text.index("The lines to write") :]
+    assert ("All at once" in text) == bool(said)
+
+
+def test_a_change_that_only_reorders_is_kept_but_for_bitwise_and_the_page_says_so():
+    found = Compared(SpeedUp(1.3, 1.2, 1.4, 0.01), Sameness("reordered", "x"))
+    rounding, bitwise = (_rung(changes(2, 2)[0], found, allow) for allow in ("rounding", "bitwise"))
+    assert rounding.kept and not bitwise.kept and bitwise.why.endswith("; --allow rounding keeps it")
+    pages = [page(Tuneup("train.py", allow=allow)) for allow in ("rounding", "bitwise")]
+    assert ["other samples" in text for text in pages] == [True, False]
+
+
+def test_who_computes_on_a_gpu_before_the_look_is_said_of_a_script_that_trains_there(script, monkeypatch):
+    several = [SimpleNamespace(pid=pid) for pid in (os.getpid(), 4711)]
+    answers = {"Init": None, "Shutdown": None, "DeviceGetCount": 1, "DeviceGetHandleByIndex": "handle"}
+    answers |= {"DeviceGetPciInfo": SimpleNamespace(busId="3B:00.0"), "DeviceGetComputeRunningProcesses": several}
+    nvml = SimpleNamespace(**{f"nvml{name}": lambda *_, answer=answer: answer for name, answer in answers.items()})
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    line = "Others computed on a GPU before the look (3B:00.0: process 4711): gains are noisier there, and fewer copies fit."
+    for device in ("cuda", "cpu"):
+        look = {"roots": [{"device": device}], "debugging": False, "waits": [], "biases": [], "threads": 1}
+        monkeypatch.setattr("hpml_lab.referee.tuneup._look", lambda *_, look=look: look)
+        found = tuneup([script("")], only=["debugging"])
+        assert page(found).count(line) == found.text().count(line) == (device == "cuda")
 
 
 def test_that_the_kept_changes_fail_together_is_said():

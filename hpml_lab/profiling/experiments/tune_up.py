@@ -93,7 +93,7 @@ def tuned(script: list[str], names: Sequence[str]) -> Tuneup:
     tips = [next(tip for tip in known if tip.name.startswith(name)) for name in names]
     found = tuneup(script, tips=[*tips, HALF], minutes=30)
     if missing := {tip.name for tip in (*tips, HALF)} - {rung.change.name for rung in found.rungs}:
-        problem = f"{', '.join(sorted(missing))}: not tried. {' '.join([*found.absent.values(), *found.notes])}"
+        problem = f"{', '.join(sorted(missing))}: not tried. {' '.join(dict.fromkeys([*found.absent.values(), *found.notes]))}"
         raise LabError(problem, "Run it again with less load on this machine.")
     return found
 
@@ -149,7 +149,7 @@ def tune_up(params: Params) -> Result:
         rows.append(change_row(rung.change.name, habit, rung.found, rung.kept))
     mistake = next(row for row in rows if row.change == HALF.name)
     if found.together is not None:
-        rows.append(change_row(TOGETHER, "", found.together, bool(found.together.gain and found.together.gain.faster)))
+        rows.append(change_row(TOGETHER, "", found.together, found.together_kept))
     result.tables += [Table("Changes, in turns", rows), Table("What no switch changes", lines)]
     result.key_figure("changes kept", len(found.kept), unit=f"of {len(found.rungs)}")
     if found.kept:
