@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+from test_house import FLOOR, FLOORS, TOPICS
 
 from hpml_lab.cli import new
 from hpml_lab.core.experiment.catalogue import catalogue
@@ -81,6 +82,13 @@ def test_each_assertion_of_the_house_says_what_to_do(name):
         if isinstance(function, ast.FunctionDef) and function.name not in OF_THE_HOUSE_ITSELF:
             silent += [node.lineno for node in ast.walk(function) if isinstance(node, ast.Assert) and node.msg is None]
     assert not silent, f"tests/{name}: give the assertions in lines {silent} a text: file, count, limit and the way out"
+
+
+def test_the_architecture_names_the_topics_that_use_front_doors_of_others():
+    text = (ROOT / ARCHITECTURE).read_text(encoding="utf-8")
+    above = set.union(*FLOORS[FLOOR["loading"] + 1 :]) & set(TOPICS)
+    sentence = re.search(r"Topics do not import each other, except that(.+?)use the front doors of others", text, flags=re.S)
+    assert set(re.findall(r"\w+", sentence[1])) & set(TOPICS) == above, f"{ARCHITECTURE}: name the topics of FLOORS there"
 
 
 def lines(folder, room=""):

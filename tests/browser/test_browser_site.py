@@ -23,7 +23,7 @@ from PIL import Image, ImageStat
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.judge.exercises import all_exercises
 from hpml_lab.core.judge.prediction import LID
-from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
+from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[site]'")
 from lab import CHROMIUM, browser, served  # noqa: E402
@@ -176,16 +176,44 @@ def test_forty_habits_have_their_figures_from_the_cards(pages):
     for name, _, here, recorded, device, same in rows:
         assert device and recorded != "–" and same in ("bitwise", "nearly", "yes", "no", "–"), name
         assert all(
-            re.search(r"faster|slower|no gain|within noise|less than", cell) or cell == "–" for cell in (here, recorded)
+            re.search(r"faster|slower|as fast|as long|within noise|less than", cell) or cell == "–" for cell in (here, recorded)
         ), name
-    assert any("no gain" in row[3] or "within noise" in row[3] for row in rows), "a habit that gains nothing says so"
+    assert any("less than" in row[3] or "within noise" in row[3] for row in rows), "a habit that gains nothing says so"
 
 
-def test_a_gain_below_two_percent_is_none():
+def test_forty_habits_show_each_interval_that_their_records_have():
+    """A claim of the record that has the key figure's ratio and an interval: the habit shows both, and its verdict."""
+    docs = runpy.run_path(str(ROOT / "docs" / "build.py"))
+    lines = [line for line in docs["habits_page"](docs["examples"]()).splitlines() if line.startswith("| [")]
+    shown = [line.split(" | ")[3] for line in lines]
+    page = runpy.run_path(str(ROOT / "docs" / "habits.py"))
+    for habit, cell in zip(page["HABITS"], shown, strict=True):
+        record = json.loads((REFERENCE / f"{habit.slug}.json").read_text(encoding="utf-8"))
+        labels = {habit.figure + unit for unit in page["UNITS"]}
+        [ratio] = [figure["here"] for figure in record["key_figures"] if figure["label"] in labels]
+        ratio = float(str(ratio).split("×")[0])
+        ratios = pytest.approx(ratio, rel=0.006), pytest.approx(1 / ratio, rel=0.006)  # a claim writes three digits
+        measured = "; ".join(claim["measured"] for claim in record["claims"] if not claim["exact"])
+        with_interval = re.findall(r"([\d.]+)×?(?: \w+)? \([^()]*[\d.]+ to [\d.]+", measured)
+        if any(float(number) in ratios for number in with_interval):
+            assert re.search(r"[\d.]+ to [\d.]+", cell), f"{habit.what}: name the claim of {measured}"
+    assert min(sum(" to " in line.split(" | ")[column] for line in lines) for column in (2, 3)) > 35, "here and recorded"
+    named = {re.match(r"\| \[(.+?)\]", line)[1]: cell for line, cell in zip(lines, shown, strict=True)}
+    assert "within noise" in named["threads for Python"] and "as fast" in named["fuse pointwise operators"]
+
+
+def test_a_gain_has_the_interval_of_a_claim_with_its_ratio_or_no_verdict():
     gain = runpy.run_path(str(ROOT / "docs" / "habits.py"))["gain"]
-    assert (gain("1.013", "x, speed-up"), gain("0.95", "x")) == ("no gain (1.013×)", "slower (0.95×)")
-    assert (gain("14 580", "x, times"), gain("34.2", "x, times slower")) == ("14 580× faster", "34.2× slower")
+    assert (gain("1.013", "x, speed-up"), gain("0.95", "x")) == ("1.013× as fast", "0.95× as fast")
+    assert (gain("14 580", "x, times"), gain("34.2", "x, times slower")) == ("14 580× as fast", "34.2× as long")
     assert gain("1.2× faster (1.1 to 1.3)", "x") == "1.2× faster (1.1 to 1.3)" and gain("–", "x") == "–"
+    noise = "0.951× (within noise; 0.821 to 1.05; noise ±40 %)"
+    assert gain("0.9512", "x, speed-up", f"SGD 9.8× faster (8.6 to 11; noise ±11 %); {noise}") == noise
+    assert gain("1.142", "x, times", "5.22× faster (5.19 to 5.24; noise ±0.16 %)") == "1.142× as fast", "of another row"
+    assert gain("37.82", "x, times slower", "0.0264× (slower; 0.0246 to 0.0308; noise ±17 %)").startswith("0.0264× (slower;")
+    assert gain("6.215", "x, speed-up", "3.92× faster (3.92 to 3.93); 8 workers: 6.22 (6.21 to 6.23)") == (
+        "6.22× as fast (6.21 to 6.23)"
+    )
 
 
 def test_each_notebook_opens_in_colab_and_has_a_place_to_be_discussed(pages):

@@ -43,6 +43,16 @@ def test_a_week_is_as_long_as_it_says_and_hands_in_two_of_its_exercises(week):
     assert question.endswith("?")
 
 
+def test_a_mistake_that_a_question_names_is_one_that_the_checks_of_its_week_name():
+    named = []
+    for _, _, _, _, exercises, question in WEEKS:
+        modules = [exercise_modules()[name][1].replace(".", "/") for name in re.findall(r"`([\w-]+)`", exercises)]
+        judges = "".join((ROOT / f"{module}.py").read_text(encoding="utf-8") for module in modules)
+        named += (mistakes := re.findall(r"`([\w-]+)`", question))
+        assert [name for name in mistakes if not re.search(rf'^ +{name} ::|"{name}"', judges, flags=re.M)] == [], question
+    assert len(named) >= 10
+
+
 def test_a_week_names_its_notebooks_as_readme_does_and_the_lectures_of_their_examples():
     titles = set(re.findall(r"\[(\d\d [^\]]+)\]\(notebooks/(\w+)\.ipynb\)", (ROOT / "README.md").read_text(encoding="utf-8")))
     for _, notebooks, lectures, *_ in WEEKS:
