@@ -457,6 +457,29 @@ def test_of_several_threads_the_main_ones_line_is_named(tmp_path):
     assert re.fullmatch(rf"was at line \d+ of {re.escape(__file__)}", _said(_place(tmp_path, 0)))
 
 
+def test_a_rank_that_is_killed_while_it_notes_its_place_leaves_the_one_before(tmp_path, monkeypatch):
+    assert _place(tmp_path, 0) is None
+    note_thread(tmp_path, 0, threading.get_ident())
+    before = _place(tmp_path, 0)
+
+    def killed(path, content):
+        with path.open("wb") as file:
+            file.write(content[:5])
+        raise SystemExit
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", killed)
+    with pytest.raises(SystemExit):
+        note_thread(tmp_path, 0, threading.get_ident())
+    assert _place(tmp_path, 0) == before
+
+
+def test_the_place_of_a_rank_is_noted_although_the_machine_is_too_busy_just_before_the_deadline(monkeypatch, nothing_left):
+    noted = []
+    monkeypatch.setattr(launching, "note_thread", lambda *where: noted or (noted.append(1), note_thread(*where)))
+    with pytest.raises(RankError, match=r"Rank 0 (?!gave no sign).* Rank 1 (?!gave no sign)"):
+        launch(sleep_alone, deadline_seconds=HANG_SECONDS)
+
+
 BAD = [
     (dict(ranks=0), "ranks=0 is not a number of ranks"),
     (dict(ranks=True), "ranks=True is not"),

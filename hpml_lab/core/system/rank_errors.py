@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def note_thread(folder: Path, rank: int, thread: int) -> None:
 
 
 def note_place(folder: Path, rank: int, stack: Iterable[tuple[FrameType, int]]) -> None:
-    """Keep the lines of `stack`, innermost first. As bytes, because the name of a file need not be UTF-8."""
+    """Keep the lines of `stack`, innermost first, in place of what was kept before, also if the rank is killed meanwhile. As
+    bytes, because the name of a file need not be UTF-8."""
     found = [(frame, (frame.f_code.co_filename, line, frame.f_code.co_name)) for frame, line in stack]
     inside = [frame for frame, place in found if _DISTRIBUTED in place[0] and place[2] != "wrapper"]
     group = inside[-1].f_locals.get("group") if inside else None
@@ -101,7 +103,9 @@ def note_place(folder: Path, rank: int, stack: Iterable[tuple[FrameType, int]]) 
         _tensors(inside[-1]) if inside else "",
         _calls() if group in (None, dist.group.WORLD) else None,
     )
-    (folder / f"rank{rank}.place").write_bytes(pickle.dumps(place))
+    new = folder / f"rank{rank}.{threading.get_ident()}"
+    new.write_bytes(pickle.dumps(place))
+    new.replace(folder / f"rank{rank}.place")
 
 
 def note_crashes(folder: Path, rank: int) -> None:
