@@ -214,6 +214,26 @@ def test_every_row_of_a_rubric_runs_and_is_named(exercise, rubric):
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
+def test_each_name_that_a_judge_writes_out_is_reached(exercise):
+    """By a wrong answer, or by a row that the test above runs: those of errors and of single cases are not among them."""
+    tables = rubrics_of(exercise).values()
+    said = {row.name for rubric in tables for row in [*rubric.errors, *rubric.only]}
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[exercise.judge.__module__]))):
+        names = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Mistake":
+            names = [node.args[0].body, node.args[0].orelse] if isinstance(node.args[0], ast.IfExp) else node.args[:1]
+        elif isinstance(node, ast.keyword) and node.arg == "mistakes" and isinstance(node.value, ast.Dict):
+            names = node.value.keys
+        said |= {name.value.split(",")[0] for name in names if isinstance(name, ast.Constant)}
+    run = {mistake for mistake, _ in answers(exercise).WRONG} | {name for rubric in tables for name, _, _ in rubric.single()}
+    missing = said - run - {*UNKNOWN}
+    assert not missing, (
+        f"{exercise.name}: no wrong answer reaches {sorted(missing)}: write one into WRONG of its answers, "
+        "or take the name out of its judge where no student gets there"
+    )
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exercise):
     """The rows of its rubrics and those written by hand."""
     names = [mistake for mistake, _ in answers(exercise).WRONG]

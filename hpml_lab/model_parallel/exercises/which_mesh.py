@@ -64,13 +64,12 @@ need <= memory * tensor * pipeline
     must-be-larger :: need < memory * tensor * pipeline :: What fits exactly fits.
     tensor-only :: need <= memory * tensor or need <= memory * pipeline :: A rank keeps a tensor-th of the layers of its stage:
         the two axes divide the memory together.
-tensor * pipeline, pipeline, tensor
-    pipeline-first :: tensor * pipeline, tensor, pipeline :: Of two meshes that divide the net equally often, the one with fewer
-        stages has the smaller bubble.
-    fewest-stages-first :: pipeline, tensor * pipeline, tensor :: First as many replicas as possible, then as few stages: you
-        avoid stages although fewer ranks would hold the net.
 min(found)
     most-divided :: max(found) :: You divide the net among as many ranks as you can. Each division sends more: as few as fit.
+    pipeline-first :: min(found, key=lambda mesh: (mesh[0], mesh[2])) :: Of two meshes that divide the net equally often, the
+        one with fewer stages has the smaller bubble.
+    fewest-stages-first :: min(found, key=lambda mesh: mesh[1:]) :: First as many replicas as possible, then as few stages: you
+        avoid stages although fewer ranks would hold the net.
 ranks // (tensor * pipeline), tensor, pipeline
     other-order :: ranks // (tensor * pipeline), pipeline, tensor :: The order is data, tensor, pipeline.
     other-order :: tensor, pipeline, ranks // (tensor * pipeline) :: The order is data, tensor, pipeline.

@@ -49,7 +49,11 @@ WRONG = [
         ],
     ),
     *wrong_answers(
-        plain, [("wrong-axis", ("stored *", "stored.astype(np.float32) *"), ("return hu", "return hu.astype(np.float32)"))]
+        plain,
+        [
+            ("wrong-axis", ("stored *", "stored.astype(np.float32) *"), ("return hu", "return hu.astype(np.float32)")),
+            ("raises-for-16-bits", ("return hu", "return hu.astype(np.float32)")),
+        ],
     ),
     ("numbers-indexed", indexes_numbers),
     ("padding", lambda s, a, b, padding=None: solution(s, a, b, None if padding is None else s[0, 0, 0])),

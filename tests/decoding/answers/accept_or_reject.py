@@ -65,10 +65,19 @@ def weighted_by_the_ratio(p, q, token, u, v):
     return torch.searchsorted(torch.cumsum(left / left.sum(), 0), v, right=True).item()
 
 
+def proposed_again(p, q, token, u, v):
+    """After a rejection the small net proposes once more, and no longer what was rejected."""
+    if u * q[token] < p[token]:
+        return token
+    left = torch.where(torch.arange(len(q)) == token, 0, q)
+    return torch.searchsorted(torch.cumsum(left / left.sum(), 0), v, right=True).item()
+
+
 WRONG = [
     *wrong_answers(solution, [("no-such-token", ("v, right=True).item()", "v, right=True).item() + 4"))]),
     ("wrong-decision", accepted_by_half),
     ("rejected-token-drawn", last_token_for_what_is_missing),
     ("another-distribution", uniform_over_the_rest),
     ("another-distribution", weighted_by_the_ratio),
+    ("impossible-token", proposed_again),
 ]

@@ -38,6 +38,7 @@ WRONG = [
         [
             ("wrong-experts", ("return experts, weights", "return experts.flip(1), weights")),
             ("wrong-weights", ("weights = torch.softmax(best, dim=1)", "weights = torch.softmax(2 * best, dim=1)")),
+            ("shapes-do-not-fit", ("torch.softmax(best, dim=1)", "best.exp() / best.exp().sum(1)")),  # without keepdim
             ("wrong-places", ("range(len(scores))", "reversed(range(len(scores)))")),
         ],
     )

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+from edited_source import wrong_answers
 
 
 def solution(layers, width, ranks, memory):
@@ -58,9 +59,34 @@ def only_tensor(layers, width, ranks, memory):
     return 1, ranks, 1
 
 
+def axes_swapped(layers, width, ranks, memory):
+    """The tensor axis divides the layers, and the stages the width."""
+    meshes = [(t, p) for t in range(1, 9) for p in range(1, ranks + 1) if layers % t == width % p == ranks % (t * p) == 0]
+    t, p = min(
+        (mesh for mesh in meshes if 192 * layers * width**2 <= memory * math.prod(mesh)), key=lambda m: (m[0] * m[1], m[1])
+    )
+    return ranks // (t * p), t, p
+
+
+def only_stages(layers, width, ranks, memory):
+    for pipeline in range(1, ranks + 1):
+        if layers % pipeline == ranks % pipeline == 0 and 192 * layers * width**2 <= memory * pipeline:
+            return ranks // pipeline, 1, pipeline
+    return 1, 1, ranks
+
+
 WRONG = [
     ("too-few-replicas", tensor_of_a_whole_node),
     ("does-not-fit", only_replicas),
     ("not-all-ranks", two_and_two),
     ("beyond-the-node", only_tensor),
+    ("does-not-divide", axes_swapped),
+    ("too-many-stages", only_stages),
+    *wrong_answers(
+        by_key,
+        [
+            ("pipeline-first", ("-mesh[0]", "mesh[0]")),
+            ("fewest-stages-first", ("math.prod(mesh), -mesh[0]", "mesh[1], mesh[0]")),
+        ],
+    ),
 ]

@@ -32,6 +32,14 @@ def skips_below(limit):
     return step
 
 
+def as_many_as_rows(master, gradient_of, lr):
+    """Weight by weight, and `len` of a matrix counts its rows."""
+    gradient, updated = gradient_of(master.half()).flatten(), master.flatten()
+    for index in range(len(master)):
+        updated[index] -= lr * gradient[index].float()
+    return updated.view_as(master), updated.view_as(master).half()
+
+
 ASKED, AFTER, BOTH = "gradient_of(master.half())", "master - lr * gradient.float()", "return master, master.half()"
 WRONG = [
     *wrong_answers(
@@ -48,6 +56,7 @@ WRONG = [
     ),
     ("never-moves", difference_of_the_copies),
     ("stale-copy", copies_apart),
+    ("vectors-only", as_many_as_rows),
     *[("skips-small-updates", skips_below(limit)) for limit in (1e-8, 1e-6, 1e-4)],
 ]
 

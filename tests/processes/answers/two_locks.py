@@ -103,6 +103,7 @@ WRONG = [
             ("opposite-order", GIVEN_ORDER, (BY_NAME, f"{BY_NAME}.lower()")),
             ("lock-kept", ("held.enter_context(account.lock)", "account.lock.acquire()"), (CHECK, "pass")),
             ("locks-itself", (BOTH, "(source, target)")),
+            ("released-twice", (GIVE, f"{GIVE}\n        source.lock.release()")),
             ("overdrawn", (CHECK, "pass")),
             ("overdrawn", (CHECK, "if source.balance < amount:\n            return False")),
             ("half-done", (CHECK, "pass"), (GIVE, f"if source.balance < 0:\n            raise ValueError\n        {GIVE}")),

@@ -1,5 +1,7 @@
 """Answers to `next-step`: the most self time among what is not yet fixed."""
 
+from hpml_lab.profiling.exercises.next_step import CLOSE, LOOPS, loop_profile
+
 
 def solution(rows, fixed):
     remaining = [row for row in rows if row["part"] not in fixed]
@@ -22,6 +24,14 @@ def without_names_within_names(rows, fixed):
     return max((r for r in rows if not any(name in r["part"] for name in fixed)), key=lambda r: r["self"])["part"]
 
 
+BY_HEART = {str(sorted(rows, key=str)): solution(rows, fixed) for rows, fixed in [*map(loop_profile, range(LOOPS)), CLOSE]}
+
+
+def by_heart(rows, fixed):
+    """The parts that the check's messages led to, and a guess for every other loop."""
+    return BY_HEART.get(str(sorted(rows, key=str)), "forward")
+
+
 WRONG = [
     ("already-fixed", lambda rows, fixed: sorted(rows, key=lambda row: -row["self"])[1]["part"]),
     ("first-row", lambda rows, fixed: next(row["part"] for row in rows if row["part"] not in fixed)),
@@ -31,6 +41,7 @@ WRONG = [
     ("not-the-largest", without_names_within_names),
     ("unknown-part", lambda rows, fixed: solution(rows, fixed).upper()),
     ("inputs-changed", throws_rows_away),
+    ("made-for-the-cases", by_heart),
     ("inputs-changed", lambda rows, fixed: [solution(rows, fixed), fixed.add("log")][0]),
 ]
 
