@@ -146,8 +146,6 @@ def loaded(make, base, option, *, change=lambda saved: saved, prepare=lambda opt
     first, params = constructor(of or make.plain, base, option)
     walk(first, params, 2, 1)
     saved = change(copy.deepcopy(first.state_dict()))
-    for entry in saved["param_groups"]:
-        entry.update(make.switch)
     own = make.started(copies(params))
     optimizer = make(own, **base)
     prepare(optimizer)
@@ -251,7 +249,8 @@ OF_WHICH_TORCH_MAKES_NO_COPY = "LBFGS"
 def makers(name, **switch):
     """make(parameters, **options) for torch.optim's plain loop, None where torch has no such class, and for this package's.
 
-    The package's own is made with `switch`: with differentiable=True of parameters that have a graph, as torch asks for.
+    The package's own is made with `switch`: differentiable=True, and then of parameters that have a graph, as no leaf changes
+    in a step that autograd tracks.
     """
 
     def of_torch(params, **options):
@@ -267,7 +266,6 @@ def makers(name, **switch):
 
     of_torch.torchs = own.torchs = of_torch.plain = of_torch
     of_torch.of = own.of = name
-    of_torch.switch, own.switch = {}, switch
     of_torch.started, own.started = list, started
     own.plain = makers(name)[1] if switch else own
     return (of_torch if name in SHARED else None), own
@@ -398,14 +396,14 @@ def test_a_differentiable_walk_is_the_plain_one_with_each_option(name, dtype):
                 torch.testing.assert_close(plain, tracked, **exact, msg=f"{name}, {option}={value!r}")
 
 
-# Left out: torch copies and pickles leaves alone, and a parameter with a graph is none.
+# Left out: torch refuses a deepcopy of a tensor with a graph, and pickle makes a leaf of it, which no tracked step may change.
 TRACKED_WAYS = [way for way in WAYS if way not in (deepcopied, pickled)]
 
 
 @pytest.mark.parametrize("way", TRACKED_WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", [name for name in CLASSES if "differentiable" in options_of(name)])
 def test_a_differentiable_walk_is_the_plain_one_however_an_option_comes(name, way):
-    """Numbers alone: of tensors see above. A file is a plain walk's, whose state has no graph, with the switch in its groups."""
+    """Options that are numbers, bit by bit; tensors are in the test above. A file is a plain walk's: its state has no graph."""
     if way in OF_TORCH and name not in SHARED:
         pytest.skip("torch has no such class, and so no files of it")
     cells = 0

@@ -45,10 +45,7 @@ def judge_sendable_work(answer: Callable) -> None:
                     "divides": (x / factor if factor else None, "It divides; the product is wanted."),
                     "divides, the factor": (factor / x, "It divides; the product is wanted."),
                     "subtracts": (x - factor, "It subtracts; the product is wanted."),
-                    "argument-forgotten": (factor, "It returns the factor: where is the argument?"),
-                    "squared": (x * x, "It squares its argument: where is the factor?"),
                     "integers-only": (NotImplemented, f"For {x} it returns NotImplemented: int.__mul__ knows integers only."),
-                    "rounded-down": (int(factor * x), "The fraction is lost on the way."),
                 },
             )
 

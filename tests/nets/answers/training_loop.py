@@ -21,7 +21,8 @@ STEP, KEEP, RETURN = "        optimizer.step()\n", "        losses.append(loss.i
 FORWARD, START = f"        loss = {LOSS}\n", "    losses = []\n"
 STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
 CLIP = "        torch.nn.utils.clip_grad_{}_(net.parameters(), 1.0)\n"
-SEEDED = "    torch.manual_seed(1)\n    net.load_state_dict(type(net)().state_dict())\n"  # the weights of all cases but the drawn one
+# The weights of all cases but the drawn one.
+SEEDED = "    torch.manual_seed(1)\n    net.load_state_dict(type(net)().state_dict())\n"
 BY_HAND = "        with torch.no_grad():\n            for p in net.parameters():\n                p -= 0.3 * p.grad\n"
 
 
