@@ -120,9 +120,9 @@ def fraction_curve(history: BatchedHistory) -> dict[str, list]:
 
 
 def draw(result: Result):
-    """Left: the loss of many seeds under the lecture's setting; nearly each stays at ln 2 for a while, then falls. Middle: the
-    percentage of seeds with four right answers by epoch, for each setting. Right: the epochs at which seeds under the
-    lecture's setting are right for the first time."""
+    """Left: the loss of many seeds under the lecture's setting; nearly every one stays at ln 2 for a while, then falls.
+    Middle: the percentage of seeds with four right answers by epoch, for each setting. Right: the epochs at which seeds under
+    the lecture's setting are right for the first time."""
     figure = style.new_figure(9, 3.8)
     curves, fractions, histogram = figure.subplots(1, 3)
     thousands = np.array(result.arrays["epochs"]) / 1000

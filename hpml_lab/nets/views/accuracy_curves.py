@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from matplotlib.ticker import MaxNLocator
+
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 
@@ -16,5 +18,6 @@ def accuracy_curves(history: Sequence[tuple[float, float]]):
     for values, label, line in zip(zip(*history, strict=True), ("training", "test"), ("-", "--"), strict=True):
         ax.plot(epochs, [100 * value for value in values], line, label=f"{label}, {100 * values[-1]:.1f} % at the end")
     ax.set(xlabel="epoch", ylabel="accuracy (%)", title="Three fully connected layers")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
     return figure

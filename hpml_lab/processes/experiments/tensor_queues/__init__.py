@@ -32,8 +32,8 @@ STAGES = {"pack": "make the message", "pipe": "into the pipe", "read": "out of t
 
 def draw(result: Result):
     """Left: bytes per second by the size of a message, for each of the five routes; the dashed line marks the size from which
-    handles beat pickled arrays. Right: how often each route copies the bytes of the largest message after they were written,
-    and in which stage; in brackets how often those of the smallest message that was counted, if that differs.
+    handles beat pickled arrays. Right: how many times each route copies the bytes of the largest message after they were
+    written, and in which stage; in brackets those of the smallest message that was counted, if they differ.
     """
     figure = style.new_figure(9, 4)
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
