@@ -51,7 +51,6 @@ HABITS = (
         "loading and computing take turns",
         "prefetch",
         "one thread ahead",
-        "Every way gives the same",
         claim="One thread ahead is faster",
     ),
     Habit(
@@ -189,7 +188,7 @@ HABITS = (
         "cudnn-benchmark",
         "forward, float32, TF32",
         "A convolution, directly",
-        claim="The search makes the convolution faster: forward",
+        claim="The search makes the",
     ),
     Habit("no bias before batch norm", "always", "conv-bias-bn", "step without bias", "In training, both networks"),
     Habit(

@@ -29,11 +29,10 @@ from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import READERS, bytes_of
-from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_digest, write_state
+from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
 from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
-from hpml_lab.sharding.lessons import recovery
 from hpml_lab.your_script.tools.lab_report import LabReport
 from hpml_lab.your_script.tools.script_runs import EpochRow
 
@@ -85,35 +84,6 @@ def state(folder):
     import torch
 
     return write_state(folder / "state.pt", {"w": torch.arange(100.0), "step": 3})
-
-
-def digested(path):
-    write_digest(path)
-    return path
-
-
-@contextlib.contextmanager
-def sharded_run():
-    """What save_sharded and load_sharded take, on the one rank of a group."""
-    from torch import distributed, nn, optim
-
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    try:
-        net = nn.Linear(3, 2)
-        yield net, optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    finally:
-        distributed.destroy_process_group()
-
-
-def sharded(folder, file="__0_0.distcp"):
-    with sharded_run() as run:
-        recovery.save_sharded(folder / "saved", *run)
-    return folder / "saved" / file
-
-
-def read_sharded(read, path):
-    with sharded_run() as run:
-        read(path.parent, *run)
 
 
 def weights(folder):
@@ -203,7 +173,6 @@ VALID = {
     ],
     "core.experiment.result_json.read_record": [(written("r.json", json.dumps(sealed_record(RECORD))), PLAIN)],
     "core.experiment.results_folder._content": [(written("predictions.json", json.dumps([{"cell": "x", "guess": 1}])), PLAIN)],
-    "core.system.sealed.check_digest": [(lambda folder: digested(state(folder)), PLAIN)],
     "core.system.sealed.read_state": [(state, PLAIN)],
     "data.mnist.read_file": [
         (written("t10k-labels-idx1-ubyte.gz", LABEL_FILE), PLAIN),
@@ -218,10 +187,6 @@ VALID = {
     "profiling.tools.nsys.read_nsys": [(written("n.sqlite", SHIPPED_REPORT.read_bytes()), PLAIN)],
     "references._outcomes": [(written("o.json", json.dumps([sealed_record(OUTCOME)])), PLAIN)],
     "report.notebook_texts._read_cells": [(notebook, PLAIN)],
-    "sharding.lessons.recovery.load_sharded": [
-        (sharded, read_sharded),
-        (lambda folder: sharded(folder, ".metadata"), read_sharded),
-    ],
     "storage.lessons.decoders.pil_image": [(png, PLAIN), (jpeg, PLAIN)],
     "storage.lessons.decoders.tensor_image": [(png, PLAIN), (jpeg, PLAIN)],
     "loading.tools.landmark_table.table_rows": [(landmarks, PLAIN)],
@@ -545,6 +510,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "sharding/exercises/complete_snapshot.py": IN_MEMORY,
     "sharding/experiments/many_machines/__init__.py": MADE_BY_US,
     "sharding/experiments/many_machines/on_ranks.py": MADE_BY_US,
+    "sharding/lessons/recovery.py": "snapshots, whose digest is in their names; what torch.distributed.checkpoint writes",
     "sharding/lessons/train.py": "a script to copy, which needs torch alone",
     "start/tools/doctor.py": OF_THE_PACKAGE,
     "start/tools/platform_settings.py": OF_THE_SYSTEM,

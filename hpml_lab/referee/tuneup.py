@@ -81,7 +81,9 @@ class Tuneup:
         """What to know before all the lines are written; "" where at once they are what each is alone."""
         if self.together is None or self.together_kept:
             return ""
-        why = "not the same training" if self.together.gain and self.together.gain.faster else "not faster"
+        if self.together.gain is None:
+            return f"All at once these changes do not run: {self.together}."
+        why = "not the same training" if self.together.gain.faster else "not faster"
         return f"All at once these changes are {why} (--allow {self.allow}): {self.together}."
 
     def lines_of(self, rung: TriedTip) -> str:
@@ -202,7 +204,7 @@ def tuneup(
 
 
 def _others_on_gpus() -> str:
-    """Who computes on GPUs already, in words; "" for nobody."""
+    """Who has GPUs open already, in words; "" for nobody."""
     with Gpus() as gpus:
         found = {gpu.bus_id: sorted(gpus.processes(gpu.bus_id) - {os.getpid()}) for gpu in gpus.read()}
     return "; ".join(f"{bus_id}: process {', '.join(map(str, several))}" for bus_id, several in found.items() if several)
@@ -254,7 +256,7 @@ def _seen(look: dict[str, Any], others: str) -> list[str]:
     """What no switch changes: others on its GPU, waits of each step, and biases that batch norm takes away again."""
     notes = []
     if others and any(root["device"] == "cuda" for root in look["roots"]):
-        notes.append(f"Others computed on a GPU before the look ({others}): gains are noisier there, and fewer copies fit.")
+        notes.append(f"Others had a GPU open before the look ({others}): gains may be noisier there, and fewer copies fit.")
     for wait in sorted(look["waits"], key=lambda wait: (wait["file"], wait["line"])):
         if wait["a_step"] >= FEW_WAITS:
             place = f"{os.path.relpath(wait['file'])}:{wait['line']}"

@@ -447,7 +447,7 @@ def test_an_error_keeps_the_traceback_and_survives_a_pickle():
 
 def test_a_rank_that_is_stopped_gives_no_sign(nothing_left):
     with pytest.raises(RankError, match="Rank 0 gave no sign of where it was"):
-        launch(lambda: os.kill(os.getpid(), signal.SIGSTOP), ranks=1, deadline_seconds=1.0)
+        launch(lambda: os.kill(os.getpid(), signal.SIGSTOP), ranks=1, deadline_seconds=HANG_SECONDS)
 
 
 def test_of_several_threads_the_main_ones_line_is_named(tmp_path):
@@ -471,13 +471,6 @@ def test_a_rank_that_is_killed_while_it_notes_its_place_leaves_the_one_before(tm
     with pytest.raises(SystemExit):
         note_thread(tmp_path, 0, threading.get_ident())
     assert _place(tmp_path, 0) == before
-
-
-def test_the_place_of_a_rank_is_noted_although_the_machine_is_too_busy_just_before_the_deadline(monkeypatch, nothing_left):
-    noted = []
-    monkeypatch.setattr(launching, "note_thread", lambda *where: noted or (noted.append(1), note_thread(*where)))
-    with pytest.raises(RankError, match=r"Rank 0 (?!gave no sign).* Rank 1 (?!gave no sign)"):
-        launch(sleep_alone, deadline_seconds=HANG_SECONDS)
 
 
 BAD = [

@@ -693,7 +693,7 @@ def test_who_computes_on_a_gpu_before_the_look_is_said_of_a_script_that_trains_t
     answers |= {"DeviceGetPciInfo": SimpleNamespace(busId="3B:00.0"), "DeviceGetComputeRunningProcesses": several}
     nvml = SimpleNamespace(**{f"nvml{name}": lambda *_, answer=answer: answer for name, answer in answers.items()})
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    line = "Others computed on a GPU before the look (3B:00.0: process 4711): gains are noisier there, and fewer copies fit."
+    line = "Others had a GPU open before the look (3B:00.0: process 4711): gains may be noisier there, and fewer copies fit."
     for device in ("cuda", "cpu"):
         look = {"roots": [{"device": device}], "debugging": False, "waits": [], "biases": [], "threads": 1}
         monkeypatch.setattr("hpml_lab.referee.tuneup._look", lambda *_, look=look: look)

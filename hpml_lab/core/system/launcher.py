@@ -213,14 +213,9 @@ def _run_rank(
         os.environ.update(around[0])
         if around[1] not in sys.path:  # spawn puts the folder there in which multiprocessing was imported
             sys.path.insert(0, around[1])
-    # The first is for a machine so busy that the second comes too late.
-    watches = [
-        threading.Timer(share * deadline_seconds, note_thread, (Path(folder), rank, threading.get_ident()))
-        for share in (0.5, 0.9)
-    ]
-    for watch in watches:
-        watch.daemon = True
-        watch.start()
+    watch = threading.Timer(0.9 * deadline_seconds, note_thread, (Path(folder), rank, threading.get_ident()))
+    watch.daemon = True
+    watch.start()
     note_crashes(Path(folder), rank)
     try:
         store = _join(folder, rank, ranks, device, deadline_seconds)
@@ -233,8 +228,7 @@ def _run_rank(
             time.sleep(ECHO_SECONDS)
         raise
     finally:
-        for watch in watches:
-            watch.cancel()
+        watch.cancel()
     return result
 
 

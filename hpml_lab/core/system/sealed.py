@@ -1,8 +1,8 @@
 """States that this program writes and reads again, with a digest: what was damaged in between is never taken for right.
 
 A file that is cut off fails to parse; one in which a bit flipped often does not, and other numbers are loaded. `write_state`
-puts the sha256 of the content in front of it, `sealed_record` into a record for JSON, `write_digest` into a file beside one
-that others wrote. (`Snapshots` of notebook 14 have it in their names.)
+puts the sha256 of the content in front of it, `sealed_record` into a record for JSON. (`Snapshots` of notebook 14 have it in
+their names.)
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.readers import HEADER, STATE, bytes_of, check_zip, open_file, reader, text_of
+from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
 
 MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
 DIGEST = "sha256"  # the key of a record's
@@ -45,22 +45,6 @@ def read_state(path: Path) -> Any:
         raise ValueError(MISMATCH)
     check_zip(file := io.BytesIO(content), STATE)
     return torch.load(file, map_location="cpu", weights_only=True)
-
-
-def write_digest(path: Path) -> Path:
-    """Write the size and the sha256 of a file that others wrote, as a state too large for memory, into a file beside it."""
-    with open_file(path, None) as file:
-        digest = hashlib.file_digest(file, DIGEST).hexdigest()
-        return atomic_write(path.with_name(f"{path.name}.{DIGEST}"), f"{file.tell()} {digest}")
-
-
-@reader("as it was written", "Use what was saved before.")
-def check_digest(path: Path) -> None:
-    """Raise LabError unless a file has the content of which `write_digest` wrote the sha256."""
-    size, digest = text_of(path.with_name(f"{path.name}.{DIGEST}"), HEADER).split()
-    with open_file(path, int(size)) as file:
-        if digest != hashlib.file_digest(file, DIGEST).hexdigest():
-            raise ValueError(MISMATCH)
 
 
 def sealed_record(record: Mapping[str, Any]) -> dict[str, Any]:

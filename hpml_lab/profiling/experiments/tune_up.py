@@ -152,7 +152,7 @@ def tune_up(params: Params) -> Result:
         rows.append(change_row(TOGETHER, "", found.together, found.together_kept))
     result.tables += [Table("Changes, in turns", rows), Table("What no switch changes", lines)]
     result.key_figure("changes kept", len(found.kept), unit=f"of {len(found.rungs)}")
-    if found.kept:
+    if found.kept and (found.together is None or found.together_kept):
         result.key_figure("what is kept, speed-up", (found.together or found.kept[0].found).gain.ratio, unit="times")
     result.key_figure("half a batch, speed-up", mistake.gain, unit="times")
 

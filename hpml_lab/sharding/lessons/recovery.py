@@ -48,8 +48,6 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
-from hpml_lab.core.system.readers import reader
-from hpml_lab.core.system.sealed import check_digest, write_digest
 
 _NAME = re.compile(r"step(\d{6,})-([0-9a-f]{12})\.pt")
 DIGITS = 12  # of the sha256 that a name holds
@@ -264,19 +262,13 @@ def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Opti
 
     parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
     checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
-    for file in [*Path(folder).glob(f"__{dist.get_rank()}_*.distcp"), Path(folder, ".metadata")]:
-        write_digest(file)
-    dist.barrier()  # until all digests are there
 
 
-@reader("what save_sharded wrote", "Load what was saved before.")
 def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """On every rank, and there may be more or fewer than before: read what is this rank's part now."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    for digest in sorted(Path(folder).glob("*.sha256"))[dist.get_rank() :: dist.get_world_size()]:
-        check_digest(digest.with_suffix(""))
     parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
     checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=folder)
     set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
