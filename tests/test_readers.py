@@ -29,7 +29,7 @@ from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import READERS, bytes_of
-from hpml_lab.core.system.sealed import DIGEST, sealed_record, write_state
+from hpml_lab.core.system.sealed import DIGEST, sealed_record, whole_records, write_state
 from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
@@ -40,7 +40,7 @@ PACKAGE = Path(hpml_lab.__file__).parent
 HANG_SECONDS = 120  # for one file; none takes a second, on a machine with any load
 pytestmark = pytest.mark.filterwarnings("ignore")  # of a damaged file a library may warn
 SCAN = synthetic(3, shape=(8, 32, 32), spacing=(20.0, 6.0, 5.0), radius=(6.0, 8.0), sick=True)
-RECORD = json.loads((REFERENCE / "jacobian-vector.json").read_text(encoding="utf-8"))
+[RECORD] = whole_records([json.loads((REFERENCE / "jacobian-vector.json").read_text(encoding="utf-8"))])
 
 
 def modules_with_readers():
