@@ -29,7 +29,7 @@ from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.readers import READERS, bytes_of
-from hpml_lab.core.system.sealed import DIGEST, sealed_record, whole_records, write_state
+from hpml_lab.core.system.sealed import DIGEST, digest_of_file, sealed_record, whole_records, write_digests, write_state
 from hpml_lab.loading.lessons.landmarks import FaceLandmarksDataset
 from hpml_lab.profiling.lessons import slow_causes
 from hpml_lab.profiling.tools.nsys import SHIPPED_REPORT
@@ -84,6 +84,10 @@ def state(folder):
     import torch
 
     return write_state(folder / "state.pt", {"w": torch.arange(100.0), "step": 3})
+
+
+def digests(folder):
+    return write_digests(folder / "SHA256SUMS", {"state.pt": digest_of_file(state(folder))})
 
 
 def weights(folder):
@@ -173,6 +177,7 @@ VALID = {
     ],
     "core.experiment.result_json.read_record": [(written("r.json", json.dumps(sealed_record(RECORD))), PLAIN)],
     "core.experiment.results_folder._content": [(written("predictions.json", json.dumps([{"cell": "x", "guess": 1}])), PLAIN)],
+    "core.system.sealed.check_digests": [(digests, PLAIN)],
     "core.system.sealed.read_state": [(state, PLAIN)],
     "data.mnist.read_file": [
         (written("t10k-labels-idx1-ubyte.gz", LABEL_FILE), PLAIN),
@@ -510,7 +515,7 @@ OTHERWISE = {  # modules that open files without `readers`, and which
     "sharding/exercises/complete_snapshot.py": IN_MEMORY,
     "sharding/experiments/many_machines/__init__.py": MADE_BY_US,
     "sharding/experiments/many_machines/on_ranks.py": MADE_BY_US,
-    "sharding/lessons/recovery.py": "snapshots, whose digest is in their names; what torch.distributed.checkpoint writes",
+    "sharding/lessons/recovery.py": "snapshots, whose digest is in their names",
     "sharding/lessons/train.py": "a script to copy, which needs torch alone",
     "start/tools/doctor.py": OF_THE_PACKAGE,
     "start/tools/platform_settings.py": OF_THE_SYSTEM,

@@ -11,6 +11,7 @@ import pytest
 from store_outputs import BUSY, MOST_NOISE, bands, this_runs, why_not
 
 import hpml_lab
+from hpml_lab.core.experiment.older import REWORDED
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 
@@ -23,16 +24,8 @@ WIDER: dict[tuple[str, str], float] = {
 }
 # Recorded runs that are older than today's code.
 OLDER: set[str] = set()
-# Recorded runs with a claim that no code makes any more: it was corrected or worded anew since. Those of a CPU take
-# ninety minutes together, of which the race has 65; the others wait for a GPU.
-CLAIMS_CHANGED = {
-    "cpu": {"mnist-three-nets", "schedules-vs-adaptive"},
-    "cuda": {
-        *("amp-training", "async-timing", "batch-size", "bottleneck-classes", "checkpointing", "conv-bias-bn"),
-        *("cudnn-benchmark", "debug-apis", "dynamic-graph", "dynamic-quantization", "fused-optimizers", "pinned-memory"),
-        *("pointwise-fusion", "tensor-basics", "zero-grad"),
-    },
-}
+# Recorded runs with a claim that no code makes any more: it was corrected or worded anew since.
+CLAIMS_CHANGED = {"cpu": {"mnist-three-nets", "low-precision-formats"}, "cuda": REWORDED}
 LEAST = 18  # characters of a text that are in the code: below it anything could be a claim's
 
 

@@ -8,7 +8,7 @@ Experiments, in the order of the notebook:
 Tools:
     Traffic           counts the collectives of your own code, and the bytes that a rank sends by them
 For the notebook:
-    mesh_sliders      bytes, memory and share of the peak, with sliders over the net and the ranks of each axis
+    mesh_sliders      bytes, memory and share of the peak, with sliders over layers, width and the ranks of each axis
 """
 
 from typing import TYPE_CHECKING

@@ -62,6 +62,8 @@ def test_the_note_is_short():
     assert older_note([]) == []
     [note] = older_note(["a", "b", "c", "d", "e"])
     assert note == "The recorded run is older than today's code. It lacks: a; b; c and 2 more."
+    [note, again] = older_note(["a"], reworded=True)
+    assert note.endswith("It lacks: a.") and "claims that today's code words otherwise" in again
 
 
 def test_a_field_that_a_file_of_another_device_lacks_is_named():

@@ -1,5 +1,6 @@
 """fixed_order.py and batch-invariance: sums whose order no shape changes, and what a batch does to a library's."""
 
+import copy
 import math
 import random
 
@@ -18,9 +19,11 @@ from hpml_lab.decoding.experiments.batch_invariance import (
     SINGLE,
     BatchBits,
     InvariantStep,
+    NearTie,
     PartedTexts,
     bits_row,
     deterministic_algorithms,
+    near_ties,
     parted_row,
 )
 from hpml_lab.decoding.experiments.cached_step import scores_behind
@@ -207,3 +210,20 @@ def test_the_experiment_is_sound(sound, ran):
     assert all(len(row.shares) == 16 and row.shares[0] == 0 for row in rows)
     assert [row.way for row in result.rows(InvariantStep)] == [LIBRARY, ALGORITHMS, PADDED, SINGLE, FIXED]
     assert [row.parted for row in result.rows(PartedTexts) if row.order == FIXED] == [0]
+
+
+def test_a_near_tie_is_decided_by_the_batch_where_its_scores_are_and_only_there(net, monkeypatch):
+    prompts = torch.arange(48).reshape(16, 3) % net.size.vocabulary
+    with FixedOrder():
+        assert near_ties(net, prompts, FIXED) == NearTie(FIXED, 17, 0)
+    exact, linear = copy.deepcopy(net).double(), F.linear
+    assert near_ties(exact, prompts, LIBRARY).decided <= 1, "float64 tells all but exact ties apart"
+
+    def by_batch(x, weight, bias=None):
+        """In batches of five, 2.5e-7 of the best score more for all other tokens."""
+        scores = linear(x, weight, bias)
+        best = scores.amax(-1, keepdim=True)
+        return scores + 2.5e-7 * best.abs() * (scores < best) if (len(x), len(weight)) == (5, 13) else scores
+
+    monkeypatch.setattr(F, "linear", by_batch)
+    assert near_ties(exact, prompts, LIBRARY).decided in (4, 5), "leads of 1e-7 and 2e-7, of one token and of the other, and 0"

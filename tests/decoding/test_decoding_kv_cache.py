@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import Ceiling
+from hpml_lab.decoding.experiments.kv_cache import prices
 from hpml_lab.decoding.lessons.decoder import Decoder, DecoderSize, KVCache, decode, decode_again
 from hpml_lab.decoding.lessons.decoding_cost import (
     LARGE,
@@ -197,3 +199,9 @@ def test_the_experiment(sound, ran):
     caches = result.tables[1].rows
     assert [row.counted_bytes for row in caches] == [2 * 2 * kv_heads * 16 * 256 * 4 for kv_heads in (4, 2, 1)]
     assert sum(claim.exact for claim in result.claims) == 3
+
+
+def test_no_rate_is_given_where_weights_and_caches_do_not_fit():
+    h100, t4, here = prices(Ceiling(100.0, 1000.0, 1))
+    assert h100.together and t4.alone and (t4.together, t4.together_price) == (None, None), "12 GB and 17 GB, in 16 GB"
+    assert here.together and here.together_price is None

@@ -99,7 +99,7 @@ def test_strong_scaling_is_read_off_where_parts_of_a_batch_were_measured():
         return StepRow(**names | {"ranks": ranks, "batch": batch, "step": step})
 
     rows = [row(1, 8, 4.0), row(1, 16, 8.0), row(2, 8, 5.0), row(2, 16, 9.0)]
-    assert module.strong(rows) == {16: [(1, 1.0), (2, 8 / 5)]}
+    assert module.strong(rows) == [module.StrongRow(16, 2, 8 / 5)]
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------

@@ -106,5 +106,7 @@ def test_the_sliders_show_the_formula():
     inside, between = large_mesh.inside_link(8), large_mesh.INFINIBAND
     share = mesh_cost.share_of_peak(net, mesh, batch, large_mesh.PEAK, inside, between)
     assert spent[0] == pytest.approx(100 * share) and sum(spent) == pytest.approx(100)
+    twice = [value for [value] in sliders.values(sliders.panels[1], width="16,384", layers="80")]
+    assert twice == pytest.approx([4 * kept[0], 4 * kept[1], 2 * kept[2]]), "weights grow with d², activations with d"
     beyond = [value for [value] in sliders.values(sliders.panels[2], tensor="16")]
     assert beyond[1] > 2 * spent[1], "beyond a node the tensor axis has InfiniBand"

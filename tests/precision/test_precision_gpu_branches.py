@@ -65,7 +65,7 @@ def test_all_five_formats_stay_within_their_bounds_and_are_compared_with_the_dat
     speeds = {"fp32": 1, "short": 1, "tf32": 7, "fp16": 12, "bf16": 12, "fp8 e4m3": 20}
     monkeypatch.setattr(product_rates, "interleaved", times(lambda name: 1e-6 / speeds.get(name, 1)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 NVL")
-    small = dict(gpu_sizes=(32, 64), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32, 64), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     sound(result)
     rows = {(row.number_format, row.n): row for row in result.rows(ProductRate) if row.is_square}
@@ -94,7 +94,7 @@ def test_each_format_is_timed_alone_and_16_bits_are_compared_at_their_highest_ra
     monkeypatch.setattr(product_rates, "interleaved", interleaved)
     monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: next(clocks))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
-    small = dict(gpu_sizes=(32, 64), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32, 64), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     alone = {row.number_format: row for row in result.rows(HighestRate)}
     rate = 2 * 64**3 / 0.8e-6
@@ -117,7 +117,7 @@ def test_a_clock_that_nvml_does_not_tell_is_left_out(monkeypatch):
         raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
 
     monkeypatch.setattr(torch.cuda, "clock_rate", no_nvml)
-    small = dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32,), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     assert {row.clock_mhz for row in result.rows(HighestRate)} == {None} and len(done) == len(ALL_MODES)
     assert not [figure.label for figure in result.key_figures if "per clock cycle" in figure.label]
@@ -127,7 +127,7 @@ def test_what_a_t4_has_no_units_for_is_a_note(monkeypatch, said_to_be_a_gpu):
     said_to_be_a_gpu(SaidToBeT4, torch.float16)
     monkeypatch.setattr(product_rates, "interleaved", times(lambda name: 1e-6))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H300")
-    small = dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32,), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     assert {row.number_format for row in result.rows(ProductRate)} == {"fp32", "fp16"}
     assert any("does not contain the NVIDIA H300" in note for note in result.notes)
@@ -144,7 +144,9 @@ def test_the_error_of_fp8_is_a_measured_claim_because_its_sums_are_the_gpus_own(
         return multiply(mode, a, b) * (1 + 0.1 * (mode is gemm.FP8))
 
     monkeypatch.setattr(gemm, "product", coarse)
-    result = replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096)))("quick")
+    result = replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096)))(
+        "quick"
+    )
     assert result, "no exact claim fails"
     [fp8] = [claim for claim in result.claims if "fp8" in claim.text]
     assert not fp8.holds and not fp8.exact
@@ -160,7 +162,7 @@ def test_long_and_short_k_take_more_turns_on_a_gpu_whose_clock_varies(monkeypatc
 
     monkeypatch.setattr(product_rates, "interleaved", interleaved)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
-    replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096)))("quick")
+    replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), convolution=(2, 8, 8), lengths=(16, 4096)))("quick")
     assert [samples for works, samples in taken if works == {"long", "short"}] == [25]
 
 

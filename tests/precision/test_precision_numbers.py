@@ -14,7 +14,7 @@ from hpml_lab.precision import fp16_vs_bf16, gemm_tensor_cores
 from hpml_lab.precision.experiments.fp16_vs_bf16 import FormatRow
 from hpml_lab.precision.experiments.fp16_vs_bf16.stored_descent import STORAGES, descend
 from hpml_lab.precision.experiments.gemm_tensor_cores import gemm, product_rates, sheet_peaks
-from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import NeighborSize, ProductRate, SumError
+from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import NeighborChannels, NeighborSize, ProductRate, SumError
 from hpml_lab.precision.lessons.formats import BF16, FORMATS, FP16, from_bits, is_lost, round_stochastically
 from hpml_lab.precision.lessons.sums import accumulate
 
@@ -64,7 +64,7 @@ def test_with_known_times_every_number_of_the_products_is_what_they_say(monkeypa
         return {name: Timing((time, 0.5 * time, 9 * time), 1) for name, time in seconds.items()}
 
     monkeypatch.setattr(product_rates, "interleaved", known_times)
-    small_sizes = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
+    small_sizes = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), convolution=(2, 8, 8), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small_sizes)("quick", device="cpu")
     rows = {(row.number_format, row.m, row.k): row for row in result.rows(ProductRate)}
     fp32, half, small = rows["fp32", 32, 32], rows["fp16", 32, 32], rows["fp32", 16, 16]
@@ -77,6 +77,7 @@ def test_with_known_times_every_number_of_the_products_is_what_they_say(monkeypa
     assert result.here("16-bit over fp32, at most") == pytest.approx(2), "as in older recorded runs"
     assert (half.gain, half.interval, fp32.gain) == (pytest.approx(2), "2 to 2.02", None)
     assert result.here("multiples of 8 over the sizes between") == "3× faster (3 to 3.03; noise ±1 %)"
+    assert [row.channels for row in result.rows(NeighborChannels)] == list(range(8, 17))
     neighbors = result.rows(NeighborSize)
     assert [row.n for row in neighbors] == list(range(96, 105)), "both multiples of 8 and all between"
     assert neighbors[0].time_ms == pytest.approx(0.5 * 2 * 96**3 * 1e-9 * 1e3), "the shortest of the samples"

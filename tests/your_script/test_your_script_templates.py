@@ -91,7 +91,6 @@ def write_cifar(folder, records=20, label=None):
         pixels[:, 0] = torch.arange(records) % 10 if label is None else label
         (folder / name).write_bytes(pixels.numpy().tobytes())
     return folder
-    return folder
 
 
 def test_cifars_own_files_are_read(tmp_path):

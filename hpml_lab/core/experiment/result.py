@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
-from hpml_lab.core.experiment.older import lacking, older_note
+from hpml_lab.core.experiment.older import REWORDED, lacking, older_note
 from hpml_lab.core.experiment.result_json import UNREADABLE, read_record, result_fields, written_record
 from hpml_lab.core.show.picture import show_line, show_picture
 from hpml_lab.core.system import machine
@@ -118,7 +118,8 @@ class Result:
         """The run's notes, and whose the recorded run is, or why it is not shown."""
         reference, damage = self._recorded
         note = damage if reference is None else f"The reference is a recorded run: {reference.where}."
-        return [*self.notes, *([note] if note else []), *older_note(self.record_lacks())]
+        reworded = reference is not None and reference.device != "cpu" and self.slug in REWORDED
+        return [*self.notes, *([note] if note else []), *older_note(self.record_lacks(), reworded)]
 
     def record_lacks(self) -> list[str]:
         """What this run shows and the recorded one does not, because it is older than the code."""

@@ -1,8 +1,8 @@
 """States that this program writes and reads again, with a digest: what was damaged in between is never taken for right.
 
 A file that is cut off fails to parse; one in which a bit flipped often does not, and other numbers are loaded. `write_state`
-puts the sha256 of the content in front of it, `sealed_record` into a record for JSON. (`Snapshots` of notebook 14 have it in
-their names.)
+puts the sha256 of the content in front of it, `sealed_record` into a record for JSON, and `write_digests` those of files that
+others wrote into one beside them. (`Snapshots` of notebook 14 have it in their names.)
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.core.system.readers import STATE, bytes_of, check_zip, reader
+from hpml_lab.core.system.readers import RECORD, STATE, bytes_of, check_zip, open_file, reader, reading, text_of
 
 MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
 DIGEST = "sha256"  # the key of a record's
@@ -45,6 +45,32 @@ def read_state(path: Path) -> Any:
         raise ValueError(MISMATCH)
     check_zip(file := io.BytesIO(content), STATE)
     return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def digest_of_file(path: Path) -> str:
+    """The digest of a regular file of any size. Raises LabError for another one."""
+    with reading(path, "a file whose digest can be taken", "Use what was saved before."), open_file(path, None) as file:
+        return hashlib.file_digest(file, DIGEST).hexdigest()
+
+
+def write_digests(path: Path, digests: Mapping[str, str]) -> Path:
+    """Write {name of a file beside `path`: its digest} in the format of sha256sum, whose `-c` checks it, too.
+
+    The first line, a comment to sha256sum, is the digest of the others: a list that was cut off checks fewer files.
+    """
+    lines = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    return atomic_write(path, f"# {digest_of(lines.encode())}\n{lines}")
+
+
+@reader("the digests of whole files beside it", "Use what was saved before.")
+def check_digests(path: Path, first: int = 0, every: int = 1) -> None:
+    """Raise LabError unless each `every`-th file from `first` on has the digest that `write_digests` wrote."""
+    own, lines = text_of(path, RECORD).split("\n", 1)
+    if own != f"# {digest_of(lines.encode())}":
+        raise ValueError(MISMATCH)
+    for digest, name in [line.split("  ", 1) for line in lines.splitlines()][first::every]:
+        if digest_of_file(path.with_name(name)) != digest:
+            raise ValueError(f"{name}: {MISMATCH}")
 
 
 def sealed_record(record: Mapping[str, Any]) -> dict[str, Any]:

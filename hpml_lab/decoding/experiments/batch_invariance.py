@@ -35,6 +35,7 @@ LIBRARY, ALGORITHMS, PADDED, SINGLE, FIXED = (
 )
 PRECISIONS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 NEAR = 1e-4
+TIES = [1e-7 * step for step in range(-8, 9)]  # leads of one token over another, in parts of its score
 
 
 @dataclass
@@ -60,6 +61,15 @@ class PartedTexts(Row):
     parted: int = column("of 8 texts in a batch part from those alone")
     first: int | None = column("at the earliest with token")
     lead: float = column("least lead of the best score over the second")
+
+
+@dataclass
+class NearTie(Row):
+    """Nets in which two tokens have nearly the same score behind prompt 0: whether its batch decides which one wins."""
+
+    order: str = column("order of summation")
+    nets: int = column("nets with a near tie")
+    decided: int = column("in which some batch of 2 to 16 takes the other token")
 
 
 @dataclass
@@ -161,6 +171,27 @@ def parted_row(net: Decoder, prompts: Tensor, new: int, precision: str, order: s
     return PartedTexts(precision, order, new, len(firsts), min(firsts, default=None), (best - second).min().item())
 
 
+@torch.no_grad()
+def near_ties(net: Decoder, prompts: Tensor, order: str) -> NearTie:
+    """Add to the second-best token's weights what lifts its score behind prompt 0 to the best one, and a little less or more.
+
+    With features h, weights w and scores s = w h, that is (s_best + tie |s_best| - s_second) h / |h|².
+    """
+    features: dict[int, Tensor] = {}
+    for rows in BATCHES:
+        hook = net.scores.register_forward_pre_hook(lambda _, inputs, rows=rows: features.update({rows: inputs[0]}))
+        net(prompts[:rows], last_only=True)
+        hook.remove()
+    h = features[1][0, -1].double()
+    (best, second), (_, token) = (net.scores.weight.double() @ h).topk(2)
+    decided = 0
+    for tie in TIES:
+        weight = net.scores.weight.clone()
+        weight[token] += (best + tie * best.abs() - second) * h / h.square().sum()
+        decided += len({F.linear(x, weight)[0, -1].argmax().item() for x in features.values()}) > 1
+    return NearTie(order, len(TIES), decided)
+
+
 def first_layer(net: Decoder) -> Decoder:
     """The net without its other layers: a draft some of whose tokens are rejected."""
     draft = copy.deepcopy(net)
@@ -208,8 +239,9 @@ def batch_invariance(params: Params) -> Result:
 
     nets = {name: copy.deepcopy(net).to(dtype) for name, dtype in PRECISIONS.items()}
     parted = [parted_row(each, prompts[:BATCH], params.long, name, LIBRARY) for name, each in nets.items()]
-    library = scores_behind(net, prompts[:1], PROMPT)
+    library, ties = scores_behind(net, prompts[:1], PROMPT), [near_ties(net, prompts, LIBRARY)]
     with FixedOrder():
+        ties.append(near_ties(net, prompts, FIXED))
         parted.append(parted_row(net, prompts[:BATCH], params.new, "float32", FIXED))
         fixed, *others = (scores_behind(net, prompts[:1], at_once) for at_once in (PROMPT, 5, 0))
         draft = first_layer(net)
@@ -226,13 +258,16 @@ def batch_invariance(params: Params) -> Result:
     ]
 
     bits = Table("Row 0 in a batch, compared with row 0 alone", [*products[:3], scores[LIBRARY], *products[3:], scores[FIXED]])
-    result = Result([bits, Table("Greedy texts", parted), Table("What it costs", timed)])
+    near = Table("Near ties, made by hand", ties)
+    result = Result([bits, Table("Greedy texts", parted), Table("What it costs", timed), near])
     product = next(row for row in products if row.precision == "float32")
     result.key_figure("batches of 2 to 16 that change row 0, float32 product", product.changed)
     result.key_figure("the smallest of them", product.first)
+    result.key_figure(f"of {len(TIES)} near ties the batch decides", ties[0].decided)
     result.key_figure("times as long a step in a fixed order", 1 / gains[FIXED].ratio)
     moved = ((library - fixed).abs().max() / library.abs().max()).item()
     result.check(f"In a fixed order the scores are the library's to {NEAR:g}", moved < NEAR, f"{moved:.1g} of the largest")
+    result.check("In a fixed order no batch decides a near tie", ties[1].decided == 0)
     result.claim(
         "In a fixed order of summation a row of a product is bitwise identical alone and in each batch of 2 to 16, in float64, "
         "float32 and bfloat16",

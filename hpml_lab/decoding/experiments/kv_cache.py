@@ -107,7 +107,7 @@ class MachinePrice(Row):
     ridge: float = column("ridge", "FLOP/byte")
     turn: int | None = column("batch from which computing limits")
     alone: float = column("tokens per second, batch 1")
-    together: float = column("tokens per second, batch 64")
+    together: float | None = column("tokens per second, batch 64", "", None)
     alone_price: float | None = column("a million tokens, batch 1", "$", None)
     together_price: float | None = column("a million tokens, batch 64", "$", None)
 
@@ -193,12 +193,14 @@ def under_the_roof(params: Params, net: Decoder, limits: Ceiling) -> list[RoofSt
 
 
 def prices(limits: Ceiling) -> list[MachinePrice]:
-    """What the roofs allow a large net in 16 bits, on machines of which the constants are known, and on this one."""
+    """What the roofs allow a large net in 16 bits, on machines of which the constants are known, and on this one; nothing where
+    weights and caches do not fit."""
     rows = []
     here = DecodingMachine(1e9 * limits.gb_per_s, 1e9 * limits.gflop_per_s, memory_bytes=math.inf, per_hour=math.nan)
     for name, machine in (MACHINES | {"this machine": here}).items():
-        rates = [decode_rate(LARGE, CONTEXT, 2, batch, machine) for batch in (1, 64)]
-        costs = [None if machine is here else price_of_tokens(rate, machine.per_hour) for rate in rates]
+        fit = [batch for batch in (1, 64) if step_bytes(LARGE, 1, CONTEXT, 2, batch) <= machine.memory_bytes]
+        rates = [decode_rate(LARGE, CONTEXT, 2, batch, machine) if batch in fit else None for batch in (1, 64)]
+        costs = [None if machine is here or rate is None else price_of_tokens(rate, machine.per_hour) for rate in rates]
         rows.append(MachinePrice(name, machine.ridge, batch_at_ridge(LARGE, CONTEXT, 2, machine.ridge), *rates, *costs))
     return rows
 

@@ -26,6 +26,15 @@ class SentRow(Row):
     nbytes: int = column("size", "bytes")
 
 
+@dataclass
+class StrongRow(Row):
+    """A batch that the ranks divide."""
+
+    batch: int = column("batch of all ranks")
+    ranks: int = column("ranks")
+    speed_up: float = column("speed-up over one rank")
+
+
 def make_net() -> nn.Module:
     """Two convolutions with batch norm for 32 × 32 pictures, and a wide layer: many parameters for little to compute."""
     return nn.Sequential(
@@ -91,6 +100,7 @@ def draw(result: Result):
         left.bar(labels, values, bottom=bottom, color=color, hatch=hatch, label=name)
         bottom = [a + b for a, b in zip(bottom, values, strict=True)]
     left.set(xlabel="ranks × batch of a rank", ylabel="ms", title="One step")
+    left.tick_params(axis="x", rotation=40 if len(rows) > 8 else 0)
     left.legend(fontsize=8)
     counts = sorted({row.ranks for row in rows})
     colors = dict(zip(sorted({row.batch for row in rows}), style.CYCLE, strict=False))
@@ -98,24 +108,22 @@ def draw(result: Result):
         of_batch = [row for row in rows if row.batch == batch]
         right.plot(counts, [row.speed_up for row in of_batch], "o", color=color, label=f"batch {batch} on each, weak")
         right.plot(counts, [row.ranks * of_batch[0].step / row.predicted for row in of_batch], "-", color=color, linewidth=1)
-    for batch, found in strong(rows).items():
+    divided = strong(rows)
+    for batch in dict.fromkeys(row.batch for row in divided):
+        points = [(1, 1.0), *((row.ranks, row.speed_up) for row in divided if row.batch == batch)]
         label = f"batch {batch} divided, strong"
-        right.plot(*zip(*found, strict=True), "s--", color=colors[batch], markerfacecolor="none", label=label)
+        right.plot(*zip(*points, strict=True), "s--", color=colors[batch], markerfacecolor="none", label=label)
     right.plot(counts, counts, color=style.GREY, linestyle=":")
     right.set(xlabel="ranks", ylabel="speed-up", xticks=counts, title="Samples per second")
     right.legend(fontsize=8)
     return figure
 
 
-def strong(rows: list[StepRow]) -> dict[int, list[tuple[int, float]]]:
-    """{batch of all ranks: [(ranks, speed-up)]} of what was measured with one rank and with parts of the same batch."""
+def strong(rows: list[StepRow]) -> list[StrongRow]:
+    """What was measured with one rank and with parts of the same batch."""
     steps = {(row.ranks, row.batch): row.step for row in rows}
-    found: dict[int, list[tuple[int, float]]] = {}
-    for (ranks, batch), milliseconds in steps.items():
-        if ranks > 1 and (1, ranks * batch) in steps:
-            whole = ranks * batch
-            found.setdefault(whole, [(1, 1.0)]).append((ranks, steps[1, whole] / milliseconds))
-    return found
+    divided = [(ranks * batch, ranks, step) for (ranks, batch), step in steps.items() if ranks > 1]
+    return [StrongRow(whole, ranks, steps[1, whole] / step) for whole, ranks, step in divided if (1, whole) in steps]
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
@@ -136,6 +144,7 @@ def step_parts(params: Params) -> Result:
         [
             Table("One step, by ranks and by the batch of each rank", rows),
             Table("What DDP sends in a step", [SentRow("gradients", gradients), SentRow("buffers of batch norm", buffers)]),
+            Table("A batch that the ranks divide (strong scaling)", strong(rows)),
         ]
     )
     two = [row for row in rows if row.ranks == 2]

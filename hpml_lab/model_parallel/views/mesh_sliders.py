@@ -14,8 +14,10 @@ from hpml_lab.model_parallel.lessons.mesh_cost import (
     state_bytes,
     tensor_bytes,
 )
-from hpml_lab.model_parallel.tools.large_mesh import BATCH, INFINIBAND, MEMORY, NETS, PEAK, inside_link
+from hpml_lab.model_parallel.tools.large_mesh import BATCH, INFINIBAND, MEMORY, PEAK, TOKENS, inside_link
 
+LAYERS = {str(number): number for number in (8, 24, 32, 80, 128)}
+WIDTHS = {f"{1024 * number:,}": 1024 * number for number in (2, 4, 8, 16)}
 POWERS = {f"{2**power:,}": 2**power for power in range(10)}
 AXES = ("tensor axis", "pipeline axis", "data axis")
 ALT = (
@@ -24,22 +26,25 @@ ALT = (
 )
 
 
-def sent_gigabytes(axis: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+def sent_gigabytes(axis: int, layers: int, width: int, data: int, tensor: int, pipeline: int) -> float:
     """What a rank sends in a step along an axis, by its number in AXES."""
+    net = TransformerShape(layers=layers, width=width, tokens=TOKENS)
     mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
     along = tensor_bytes(net, mesh, batch) if axis == 0 else pipeline_bytes(net, mesh, batch)
     return (data_bytes(net, mesh) if axis == 2 else along) / 1e9
 
 
-def kept_gigabytes(part: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+def kept_gigabytes(part: int, layers: int, width: int, data: int, tensor: int, pipeline: int) -> float:
     """What a rank keeps: state on every replica, state fully sharded, and activations."""
+    net = TransformerShape(layers=layers, width=width, tokens=TOKENS)
     mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
     state = state_bytes(net, mesh, False) if part == 0 else state_bytes(net, mesh, True)
     return (kept_bytes_of_rank(net, mesh, batch) if part == 2 else state) / 1e9
 
 
-def spent_percent(part: int, net: TransformerShape, data: int, tensor: int, pipeline: int) -> float:
+def spent_percent(part: int, layers: int, width: int, data: int, tensor: int, pipeline: int) -> float:
     """% of a step: computing, the tensor axis, waiting in the pipeline, and the rest: messages and gradients."""
+    net = TransformerShape(layers=layers, width=width, tokens=TOKENS)
     mesh, batch = RankMesh(data=data, tensor=tensor, pipeline=pipeline), ReplicaBatch(micro_batches=BATCH / data, sequences=1)
     step = mesh_seconds(net, mesh, batch, PEAK, inside_link(tensor), INFINIBAND)
     computing = flops_of_rank(net, mesh, batch) / PEAK
@@ -50,9 +55,10 @@ def spent_percent(part: int, net: TransformerShape, data: int, tensor: int, pipe
 
 
 def mesh_sliders() -> FormulaFigure:
-    """Bars for each axis, for what is kept, and for the time of a step, over the net and the ranks of each axis."""
+    """Bars for each axis, what is kept, and the time of a step, over the layers, the width and the ranks of each axis."""
     choices = [
-        Choice("net", NETS, "64 billion", slider=False),
+        Choice("layers", LAYERS, "80"),
+        Choice("width", WIDTHS, "8,192"),
         Choice("data", POWERS, "16"),
         Choice("tensor", POWERS, "8"),
         Choice("pipeline", POWERS, "4"),

@@ -227,7 +227,7 @@ def low_precision_formats(params: Params) -> Result:
     )
     result.claim(
         "A number takes 4.25 bits in MXFP4 and is off by at most a quarter of its block's largest, which is clamped; in NVFP4 "
-        "it takes 4.5 bits and is off by at most 18 %",
+        "4.5 bits, and it is off by at most 18 % where the block's scale is a normal number of e4m3",
         (mx.bits, nv.bits) == (4.25, 4.5) and shares[0] <= 0.25 and shares[1] <= 0.18,
         f"{shares[0]:.3f} and {shares[1]:.3f}",
     )

@@ -255,31 +255,17 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
-def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """On every rank: write this rank's part of a net that `fully_shard` has cut, and of its optimizer's state."""
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict import get_state_dict
-
-    parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
-    checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
-
-
-def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """On every rank, and there may be more or fewer than before: read what is this rank's part now."""
-    from torch.distributed import checkpoint
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-
-    parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
-    checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=folder)
-    set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
-
-
 # ---- virtual shards ------------------------------------------------------------------------------------------------------
+
+
+def rank_and_ranks() -> tuple[int, int]:
+    """This rank and their number; of one process without a group 0 and 1."""
+    return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def my_shards(shards: int) -> list[int]:
     """The virtual shards of this rank: r, r + N, r + 2N, …"""
-    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    rank, ranks = rank_and_ranks()
     if ranks > shards:
         raise LabError(f"{ranks} ranks have nothing to do with {shards} virtual shards.", "Use at least one shard per rank.")
     return list(range(rank, shards, ranks))

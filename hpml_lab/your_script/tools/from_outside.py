@@ -13,7 +13,7 @@ from hpml_lab.core.system.programs import run_python, why_ended
 from hpml_lab.core.system.readers import RECORD, reader, text_of
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
 from hpml_lab.referee.copies import require_turns
-from hpml_lab.referee.sameness import ALLOWED, REORDERED
+from hpml_lab.referee.sameness import KEPT
 from hpml_lab.referee.script_turns import Candidate, Compared, EndsEarly, Yardstick, compared
 from hpml_lab.referee.tuneup import tuneup
 from hpml_lab.your_script.tools.lab_task import LATE, Findings, Lab, NotDone, NotHere, not_run
@@ -73,7 +73,7 @@ def try_workers(lab: Lab) -> Findings:
         raise NotDone(f"no gain can be measured: {error}") from None
     rows = [_gain(name, each) for name, each in found.items()]
     # Workers draw in another order, which is no other training.
-    same = ALLOWED["rounding"] | {REORDERED}
+    same = KEPT["rounding"]
     faster = [row for row in rows if row.verdict == "faster" and row.training in same]
     says = _faster_and_another(rows, same) + not_run(lab, [each.name for each in several]) + crowded
     if not faster:
@@ -102,7 +102,7 @@ def _tuned(lab: Lab, title: str, only: Sequence[str], allow: str) -> Findings:
     rows = [_gain(rung.change.name, rung.found) for rung in found.rungs]
     late = [name for name, why in found.absent.items() if "--minutes" in why]
     says = [f"{rung.change.title}: {rung.text}; {rung.why}." for rung in found.kept]
-    says += _faster_and_another(rows, ALLOWED[allow] | {REORDERED})
+    says += _faster_and_another(rows, KEPT[allow])
     if not says and rows and not late:
         says.append("No change gains beyond the noise.")
     says += [f"{rung.change.title}, the lines:\n{found.lines_of(rung).strip()}" for rung in found.kept]

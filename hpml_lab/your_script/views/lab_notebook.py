@@ -108,7 +108,7 @@ class StepCard:
         expected = f"You expected: {html.escape(step.prediction)}. " if step.prediction else ""
         if not step.state:
             own = (
-                f"<p>{expected}Not run at this size, for it starts the script several times: a minute or two. "
+                f"<p>{expected}Not run at this size, for it takes up to a minute or two. "
                 "<code>run=True</code> in this cell runs it.</p>"
             )
         else:

@@ -12,6 +12,7 @@ from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import (
     NeighborSize,
     ProductRate,
     SumError,
+    channels_around_multiples,
     gain_of_long_k,
     gpu_bytes,
     highest_rates,
@@ -24,7 +25,8 @@ from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import (
 QUICK = dict(sizes=(128, 256, 512), gpu_sizes=(128, 256, 512, 4096), starts=(1000,), lengths=(16, 64, 256, 1024, 4096))
 FULL = dict(sizes=(512, 1024, 2048, 4096), gpu_sizes=(512, 1024, 2048, 4096, 8192), starts=(1000, 4088))
 FULL |= dict(lengths=(4, 16, 64, 256, 1024, 4096, 16384))
-
+QUICK |= dict(convolution=(8, 28, 56))  # images, their side, and channels from which on
+FULL |= dict(convolution=(32, 28, 248))
 
 _HOPPER_SXM = {"fp32": 67, "tf32": 494.5, "fp16": 989.5, "bf16": 989.5, "fp8 e4m3": 1979}
 _HOPPER_NVL = {"fp32": 60, "tf32": 417.5, "fp16": 835.5, "bf16": 835.5, "fp8 e4m3": 1670.5}
@@ -120,6 +122,7 @@ def gemm_tensor_cores(params: Params) -> Result:
         fast_modes = [mode for mode in modes if mode.stored.itemsize == 2 and mode.name not in found.slow]
         top = fast_modes[-1] if fast_modes else gemm.FP32
         around = {start: sizes_around_multiples(params, top, start) for start in params.starts}
+        channels, channels_gain = channels_around_multiples(params, top)
         long_k = gain_of_long_k(params, top)
         highest: list[HighestRate] = highest_rates(params, modes, rates, peaks)
     alone = {row.number_format: row for row in highest}
@@ -141,6 +144,7 @@ def gemm_tensor_cores(params: Params) -> Result:
         Table("Matrix products", rates),
         Table("Best shape of each format, alone", highest),
         Table("Sizes around a multiple of 8", [row for rows, _ in around.values() for row in rows]),
+        Table("Convolutions with channels around a multiple of 8", channels),
         Table("Sums of K fp16 products", errors),
     ]
     result = Result(tables, arrays={"peaks": peaks})
@@ -158,6 +162,7 @@ def gemm_tensor_cores(params: Params) -> Result:
     if half.sheet and single.sheet:
         result.key_figure("the same by the data sheet", half.sheet / single.sheet, unit="times")
     result.key_figure("multiples of 8 over the sizes between", str(around[params.starts[-1]][1]))
+    result.key_figure("the same of a convolution's channels", str(channels_gain))
 
     summed = [row.error_ratio for row in rates if row.number_format != gemm.FP8.name]
     result.claim(

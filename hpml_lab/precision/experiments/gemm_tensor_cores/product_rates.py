@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import mm_flop
 
 from hpml_lab.core.experiment import Params, Row, column
@@ -69,6 +71,15 @@ class NeighborSize(Row):
     @property
     def is_multiple(self) -> bool:
         return self.n % 8 == 0
+
+
+@dataclass
+class NeighborChannels(Row):
+    """A 3 × 3 convolution with as many channels in as out, between 8k and 8k + 8."""
+
+    number_format: str = column("format")
+    channels: int = column("channels, in and out")
+    time_ms: float = column("shortest time", "ms")
 
 
 @dataclass
@@ -223,25 +234,51 @@ def gain_of_long_k(params: Params, mode: gemm.GemmMode) -> SpeedUp:
 
 def sizes_around_multiples(params: Params, mode: gemm.GemmMode, start: int) -> tuple[list[NeighborSize], SpeedUp]:
     """Products of n from `start`, a multiple of 8, to start + 8, in turns; and how many times faster a FLOP is in the multiples
-    of 8 than between them.
+    of 8 than between them."""
+    device = params.device.torch
+    works = {n: timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(n, n, n, device))) for n in range(start, start + 9)}
+    shortest, gain = _multiples_and_between(works, lambda n: gemm.flops(n, n, n), device)
+    return [NeighborSize(mode.name, start, n, ms) for n, ms in shortest.items()], gain
 
-    The rows show the shortest time, because other work on the machine can only make them longer, and the effect is small.
+
+def channels_around_multiples(params: Params, mode: gemm.GemmMode) -> tuple[list[NeighborChannels], SpeedUp]:
+    """The same of 3 × 3 convolutions with c channels in and out, whose product has K = 9c and N = c."""
+    device, (images, side, start) = params.device.torch, params.convolution
+
+    def timed_convolution(channels: int) -> Callable[[], object]:
+        generator = torch.Generator().manual_seed(channels)
+        shapes = (images, channels, side, side), (channels, channels, 3, 3)
+        made = (torch.randn(shape, generator=generator).to(device, mode.stored) for shape in shapes)
+        x, weight = (tensor.to(memory_format=torch.channels_last) for tensor in made)
+        convolve = partial(F.conv2d, x, weight, padding=1)
+        return captured(convolve, device) if device.type == "cuda" else convolve
+
+    works = {channels: timed_convolution(channels) for channels in range(start, start + 9)}
+    pixels = images * side * side
+    shortest, gain = _multiples_and_between(works, lambda channels: gemm.flops(pixels, channels, 9 * channels), device)
+    return [NeighborChannels(mode.name, channels, ms) for channels, ms in shortest.items()], gain
+
+
+def _multiples_and_between(
+    works: dict[int, Callable[[], object]], flops: Callable[[int], float], device: torch.device
+) -> tuple[dict[int, float], SpeedUp]:
+    """{n: shortest time in ms} of works that take turns, and how many times faster a FLOP is in the multiples of 8.
+
+    The shortest, because other work on the machine can only make them longer, and the effect is small.
     """
-    device, sizes = params.device.torch, range(start, start + 9)
-    works = {str(n): timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(n, n, n, device))) for n in sizes}
-    times = timed_in_turns(works, str(start), device)
-    rows = [NeighborSize(mode.name, start, n, min(times[str(n)].samples) * 1e3) for n in sizes]
+    first = str(next(iter(works)))
+    times = timed_in_turns({str(n): work for n, work in works.items()}, first, device)
 
     def cost(multiple: bool) -> list[float]:
         """Median seconds of a FLOP over the sizes, turn by turn."""
-        chosen = [row.n for row in rows if row.is_multiple == multiple]
+        chosen = [n for n in works if (n % 8 == 0) == multiple]
         turns = zip(*(times[str(n)].samples for n in chosen), strict=True)
-        return [median(seconds / gemm.flops(n, n, n) for n, seconds in zip(chosen, turn, strict=True)) for turn in turns]
+        return [median(seconds / flops(n) for n, seconds in zip(chosen, turn, strict=True)) for turn in turns]
 
     between = cost(multiple=False)
-    drift = [again / first for again, first in zip(times[PLACEBO].samples, times[str(start)].samples, strict=True)]
+    drift = [again / once for again, once in zip(times[PLACEBO].samples, times[first].samples, strict=True)]
     again = [seconds * factor for seconds, factor in zip(between, drift, strict=True)]
-    return rows, speed_up_of(between, cost(multiple=True), again)
+    return {n: min(times[str(n)].samples) * 1e3 for n in works}, speed_up_of(between, cost(multiple=True), again)
 
 
 def sum_errors(lengths: tuple[int, ...]) -> list[SumError]:

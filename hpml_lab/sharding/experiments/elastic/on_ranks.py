@@ -20,14 +20,8 @@ from torch import distributed as dist
 from torch import nn
 
 from hpml_lab.core.system.children import end_with_parent
-from hpml_lab.sharding.lessons.recovery import (
-    Snapshots,
-    average_in_order,
-    fingerprint,
-    load_sharded,
-    save_sharded,
-    snapshot_bytes,
-)
+from hpml_lab.sharding.lessons.recovery import Snapshots, average_in_order, fingerprint, snapshot_bytes
+from hpml_lab.sharding.lessons.sharded_checkpoint import load_sharded, save_sharded
 from hpml_lab.sharding.lessons.training_run import TrainingRun
 
 
