@@ -87,8 +87,12 @@ class Tuneup:
         return f"All at once these changes are {why} (--allow {self.allow}): {self.together}."
 
     def lines_of(self, rung: TriedTip) -> str:
-        """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
-        return (as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n") + rung.change.also
+        """The lines that make a change, and what to write besides at places that no constructor knows."""
+        return self._diff_of(rung) + rung.change.also
+
+    def _diff_of(self, rung: TriedTip) -> str:
+        """A diff where the call was found in the script, and what to write otherwise."""
+        return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -127,7 +131,8 @@ class Tuneup:
             "together": {"kept": self.together_kept, **self.together.as_dict()} if self.together else None,
             "not_tried": self.absent,
             "notes": self.notes,
-            "diff": {rung.change.name: self.lines_of(rung) for rung in self.kept},
+            "diff": {rung.change.name: self._diff_of(rung) for rung in self.kept},
+            "also": {rung.change.name: rung.change.also for rung in self.kept if rung.change.also},
         }
 
 

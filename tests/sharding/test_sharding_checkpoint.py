@@ -130,6 +130,21 @@ def test_a_save_without_its_digests_fails_on_every_rank(tmp_path):
     assert f"{DIGESTS} could not be written" in first and first == second
 
 
+def test_a_folder_without_parts_and_another_net_are_named(tmp_path):
+    assert f"{tmp_path / 'no'} does not hold all parts of this net" in load(tmp_path / "no")
+    first, second = launch(load, tmp_path / "no")
+    assert "rank 0" in first and first == second
+    other = nn.Linear(8, 6, bias=False)
+    save_sharded(tmp_path / "other", other, torch.optim.SGD(other.parameters(), lr=0.1))
+    assert "does not hold all parts of this net" in load(tmp_path / "other") and "bias" in load(tmp_path / "other")
+
+
+def test_a_place_where_no_part_can_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(LabError, match="Not all parts could be written into .*file.run .rank 0: "):
+        save(tmp_path / "file" / "run")
+
+
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="no sha256sum")
 def test_sha256sum_checks_the_digests_too(tmp_path):
     save(tmp_path)

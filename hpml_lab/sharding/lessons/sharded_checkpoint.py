@@ -10,8 +10,9 @@ every rank: those that saw no damage would wait for the others for ever. Rank r 
 the list, so each file is read once more, whatever N is.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from torch import distributed as dist
 from torch import nn
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.readers import reason
 from hpml_lab.core.system.sealed import check_digests, digest_of_file, write_digests
 from hpml_lab.sharding.lessons.recovery import rank_and_ranks
 
@@ -38,7 +40,8 @@ def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Opti
 
     folder = Path(folder)
     parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
-    checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
+    with _torchs_errors(f"Not all parts could be written into {folder}", "Make room, or name another folder."):
+        checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
     rank = rank_and_ranks()[0]
     own = [f"__{rank}_0.distcp"] if rank else ["__0_0.distcp", ".metadata"]
     digests = _on_every_rank(lambda: {name: digest_of_file(folder / name) for name in own})
@@ -49,7 +52,7 @@ def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Opti
     """On every rank, and there may be more or fewer than before: read what is this rank's part now.
 
     Raises LabError on every rank if a file is not as it was saved: damaged, gone, or of another save; the net and the optimizer
-    stay as they were. What others saved has no digests: it is read without, and torch raises what it raises. `.metadata` is a
+    stay as they were. What others saved has no digests and is read without: an error may leave them half read. `.metadata` is a
     pickle: load what you saved, not what you were sent.
     """
     from torch.distributed import checkpoint
@@ -59,8 +62,22 @@ def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Opti
     if any(_on_every_rank(lambda: os.path.lexists(sums))):
         _on_every_rank(lambda: check_digests(sums, *rank_and_ranks()))
     parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
-    checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=Path(folder))
+    fix = "Check the path, and that net and optimizer are like those that were saved."
+    with _torchs_errors(f"{folder} does not hold all parts of this net and its optimizer", fix):
+        checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=Path(folder))
     set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
+
+
+@contextlib.contextmanager
+def _torchs_errors(problem: str, fix: str) -> Iterator[None]:
+    """torch raises the errors of all ranks on every rank, as a BaseException; a LabError says the first of them."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (first, _) = min(error.failures.items(), key=lambda failure: failure[0])
+        raise LabError(f"{problem} (rank {rank}: {reason(first)}).", fix) from error
 
 
 def _on_every_rank(work: Callable[[], T]) -> list[T]:

@@ -95,7 +95,7 @@ def counted_in(work) -> int:
 
 
 def measured_peak(loops: tuple[tuple[str, int], ...], size: LoopSize, device: torch.device) -> float:
-    """FLOP/s of the fastest of a large product and of the loops' own products and convolution.
+    """FLOP/s of the fastest of a large product and of the loops' own layers, forward and backward.
 
     What stays in a cache, or has few rows, can be faster than a large product: over that alone a loop reached 123 %.
     """
@@ -107,20 +107,25 @@ def measured_peak(loops: tuple[tuple[str, int], ...], size: LoopSize, device: to
 
 def own_kernels(
     loops: tuple[tuple[str, int], ...], size: LoopSize, device: torch.device
-) -> Iterator[tuple[Callable[[], torch.Tensor], int]]:
-    """The convolution of the CNN, and the linear layers of the others with the gradient of their weights; and their FLOPs."""
+) -> Iterator[tuple[Callable[[], object], int]]:
+    """The CNN's convolution and the others' linear layers, forward and backward, and the FLOPs of each."""
     width, channels, tokens = size
-    for batch in {batch for name, batch in loops if name == CNN}:
-        x, weight = torch.randn(batch, channels, SIDE, SIDE), torch.randn(channels, channels, 3, 3)
-        convolve = partial(F.conv2d, x.to(device), weight.to(device), padding=1)
-        yield convolve, convolution_flops(batch, SIDE**2, channels, channels, 3)
-    samples = {(batch, 1) if name == MLP else (batch * tokens, 4) for name, batch in loops if name != CNN}
-    for rows, wider in samples:
-        x, y, weight = (
-            torch.randn(*shape, device=device) for shape in ((rows, width), (rows, wider * width), (wider * width, width))
-        )
-        yield partial(F.linear, x, weight), linear_flops(rows, width, wider * width)
-        yield partial(torch.mm, y.t(), x), linear_flops(rows, width, wider * width)
+    layers: set[tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], int]] = set()
+    for name, batch in loops:
+        if name == CNN:
+            flops = convolution_flops(batch, SIDE**2, channels, channels, 3)
+            layers.add((padded, (batch, channels, SIDE, SIDE), (channels, channels, 3, 3), flops))
+        else:
+            rows, wider = (batch, 1) if name == MLP else (batch * tokens, 4)
+            layers.add((F.linear, (rows, width), (wider * width, width), linear_flops(rows, width, wider * width)))
+    for layer, *shapes, flops in layers:
+        x, weight = (torch.randn(shape, device=device).requires_grad_() for shape in shapes)
+        y = layer(x, weight)
+        yield partial(layer, x, weight), flops
+        yield partial(torch.autograd.grad, y, (x, weight), torch.ones_like(y), retain_graph=True), 2 * flops
+
+
+padded = partial(F.conv2d, padding=1)
 
 
 def loop_use(loop: TrainingLoop, device: torch.device, peak: float, seconds: float) -> LoopUse:
