@@ -158,6 +158,7 @@ def trace(folder):
 
 SPEEDSCOPE = {"samples": [[0]], "weights": [1.0], "startValue": 0, "endValue": 1, "unit": "seconds"}
 LINES = [{"name": "train", "file": "train.py", "line": 3}]
+OPERATOR = {"operator": "aten::mm", "calls": 3, "self_ms": 1.0, "percent": 50.0, "total_ms": 2.0}
 OUTCOME = {"slug": "xor", "state": "passed", "seconds": 1.0, "detail": ""}
 MONITOR = "timestamp, pci.bus_id, power.draw [W], elapsed [s]\nnoon, 0000:01, 12.5 W, 0.5 s\nnoon, 0000:02, [N/A], 1.5 s\n"
 DETECTIONS = {"format": 2, "pipeline": {}, "source": ["a", 1, 2, 3], "detections": [[1.0, 2.0, 3.0, 4.0, 0.5]]}
@@ -184,6 +185,7 @@ VALID = {
         (written("t10k-labels-idx1-ubyte", bytes(10_008)), PLAIN),
     ],
     "profilers.monitor_table.read_csv": [(written("m.csv", MONITOR), PLAIN)],
+    "profilers.operator_table.read_operators": [(written("o.json", json.dumps([OPERATOR])), PLAIN)],
     "profilers.operator_table.read_trace": [(trace, PLAIN)],
     "profilers.py_spy.read_speedscope": [
         (written("s.json", json.dumps({"shared": {"frames": [{"name": "f"}]}, "profiles": [SPEEDSCOPE]})), PLAIN)

@@ -24,7 +24,8 @@ def add_parser(commands) -> None:
         type=Path,
         default=Path("profile.html"),
         metavar="FILE",
-        help="the page (default: profile.html); next to it the samples for speedscope.app, as FILE with .speedscope.json",
+        help="the page (default: profile.html); next to it, as FILE with .speedscope.json and .operators.json, the samples for "
+        "speedscope.app and torch's operators",
     )
     parser.add_argument(
         "--rate", type=number(1, 1000, whole=True), default=25, metavar="N", help="samples a second (default: 25)"

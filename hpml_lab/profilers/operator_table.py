@@ -9,7 +9,7 @@ from typing import Any
 
 from hpml_lab.core.experiment import Row, column
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.readers import TRACE, reader, text_of
+from hpml_lab.core.system.readers import RECORD, TRACE, reader, text_of
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 
@@ -55,6 +55,14 @@ def operator_table(traces: Iterable[Path]) -> OperatorTable:
             device.add(call, call["on_device"], dict.fromkeys({*call["around"], call["name"]}, call["on_device"]))
     used = device if sum(device.self_us.values()) else host
     return OperatorTable(used.rows(), seconds, events, used is device)
+
+
+@reader("a profile's operators", "Run the profile again.")
+def read_operators(path: Path | str) -> list[OperatorShare]:
+    """The operators that `hpml-lab profile` wrote beside its page."""
+    rows = json.loads(text_of(path, RECORD))
+    times = ("self_ms", "percent", "total_ms")
+    return [OperatorShare(str(row["operator"]), int(row["calls"]), *(float(row[name]) for name in times)) for row in rows]
 
 
 @reader("a trace of torch's profiler", "Record it again, and let the program end by itself.")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -204,9 +204,13 @@ def page(profile: ScriptProfile) -> str:
 
 
 def write_page(profile: ScriptProfile, path: Path) -> list[Path]:
-    """Write the page, and next to it the stacks for speedscope.app; each whole or not at all."""
+    """Write the page, and next to it the stacks for speedscope.app and torch's operators; each whole or not at all."""
     written = [atomic_write(path, printable(page(profile)))]
     if profile.speedscope:
         with never_fatal("there is no file for speedscope.app"):
             written.append(atomic_write(path.with_suffix(".speedscope.json"), printable(profile.speedscope)))
+    if profile.operators.rows:
+        with never_fatal("there is no file of torch's operators"):
+            rows = [asdict(row) for row in profile.operators.rows]
+            written.append(atomic_write(path.with_suffix(".operators.json"), json.dumps(rows)))
     return written

@@ -288,7 +288,12 @@ def test_a_profile_names_the_line_in_which_most_of_the_time_goes(script, tmp_pat
     found = from_outside.profile_lines(lab_of(name, tmp_path))
     share = int(re.match(r"train.py:3, `sum\(range\(20000\)\)`: (\d\d) %", found.says[0])[1])
     assert 50 < share < 80
-    assert (tmp_path / "profile.html").exists()
+    assert (tmp_path / "profile.html").exists() and [table.title for table in found.tables] == ["Lines of the script"]
+    name = script(
+        "import torch\nlayer = torch.nn.Linear(300, 300)\nfor _ in range(500):\n    layer(torch.ones(300, 300)).sum()\n"
+    )
+    _, operators = from_outside.profile_lines(lab_of(name, tmp_path)).tables
+    assert operators.title == "Operators of torch" and operators.rows[0].operator == "addmm"
     with pytest.raises(NotDone, match="ValueError: no data"):
         from_outside.profile_lines(lab_of(script("raise ValueError('no data')"), tmp_path))
 

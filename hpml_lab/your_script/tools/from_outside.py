@@ -11,6 +11,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import run_python, why_ended
 from hpml_lab.core.system.readers import RECORD, reader, text_of
+from hpml_lab.profilers.operator_table import read_operators
 from hpml_lab.profilers.script_stacks import CodeLineShare, script_stacks
 from hpml_lab.referee.copies import require_turns
 from hpml_lab.referee.sameness import KEPT
@@ -124,10 +125,11 @@ def try_everything(lab: Lab) -> Findings:
 
 
 def profile_lines(lab: Lab) -> Findings:
-    """The script's own lines in which the time goes; the page has functions and torch's operators as well."""
+    """The script's own lines in which the time goes, and torch's operators; the page has functions as well."""
     page = lab.folder / "profile.html"
-    samples = page.with_suffix(".speedscope.json")
-    samples.unlink(missing_ok=True)  # of a run before
+    samples, operators = (page.with_suffix(f".{kind}.json") for kind in ("speedscope", "operators"))
+    for before in (samples, operators):
+        before.unlink(missing_ok=True)
     command = ["-m", "hpml_lab", "profile", "--out", str(page), "--", *lab.script]
     run = run_python(command, deadline_seconds=LATE * lab.seconds)
     if run.exitcode is None:
@@ -140,8 +142,9 @@ def profile_lines(lab: Lab) -> Findings:
     if lines:  # the largest total are of lines that call the whole training
         row = max(lines, key=lambda row: row.own_percent)
         says = [f"{row.line}, `{row.source}`: {row.own_percent:.0f} %, with the libraries that it calls."]
-    says.append(f"Functions, flame graph and torch's operators: {page.name}.")
-    return Findings(says, [Table("Lines of the script", lines[:LINES])])
+    says.append(f"Functions and flame graph: {page.name}.")
+    of_torch = [Table("Operators of torch", read_operators(operators)[:LINES])] if operators.exists() else []
+    return Findings(says, [Table("Lines of the script", lines[:LINES]), *of_torch])
 
 
 @reader("a profile's samples, as speedscope.app takes them", "Run the step again.")

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from hpml_lab.pruning.lessons import sparse_layouts
 from hpml_lab.pruning.lessons.channels import (
@@ -162,8 +163,10 @@ def half_of_lenet(result: Result, params: Params) -> None:
     device = params.device.torch
     nets = {FULL_NET: net.to(device), ZEROED: zeroed.to(device), SMALLER: small.to(device)}
     rows, gain = compared(f"LeNet, batch {len(x)}", nets, x.to(device), params.samples)
+    convolutions = {kind: nn.Sequential(each.conv1, each.conv2) for kind, each in nets.items()}
+    alone, _ = compared("its convolutions alone", convolutions, x.to(device), params.samples)
     resnet = half_of_resnet(result, params)
-    result.tables.append(Table("Half of the channels", [*rows, *resnet]))
+    result.tables.append(Table("Half of the channels", [*rows, *alone, *resnet]))
     result.key_figure("LeNet, half of its channels taken out", str(gain))
 
 
