@@ -206,6 +206,8 @@ def page(profile: ScriptProfile) -> str:
 def write_page(profile: ScriptProfile, path: Path) -> list[Path]:
     """Write the page, and next to it the stacks for speedscope.app and torch's operators; each whole or not at all."""
     written = [atomic_write(path, printable(page(profile)))]
+    if not path.is_file():  # nothing is put beside a device
+        return written
     if profile.speedscope:
         with never_fatal("there is no file for speedscope.app"):
             written.append(atomic_write(path.with_suffix(".speedscope.json"), printable(profile.speedscope)))

@@ -87,12 +87,15 @@ class Tuneup:
         return f"All at once these changes are {why} (--allow {self.allow}): {self.together}."
 
     def lines_of(self, rung: TriedTip) -> str:
-        """The lines that make a change, and what to write besides at places that no constructor knows."""
-        return self._diff_of(rung) + rung.change.also
+        """The lines that make a change: a diff where the call was found in the script, and what to write otherwise."""
+        return self._diff_of(rung) + self._by_hand(rung)
 
     def _diff_of(self, rung: TriedTip) -> str:
-        """A diff where the call was found in the script, and what to write otherwise."""
-        return as_diff(rung.change.edits(self.look), self.root) or f"{rung.change.lines}\n"
+        return as_diff(rung.change.edits(self.look), self.root)
+
+    def _by_hand(self, rung: TriedTip) -> str:
+        """What to write where the call was not found in the script, and at places that no constructor knows."""
+        return ("" if self._diff_of(rung) else f"{rung.change.lines}\n") + rung.change.also
 
     @property
     def lines(self) -> list[tuple[str, str]]:
@@ -131,8 +134,8 @@ class Tuneup:
             "together": {"kept": self.together_kept, **self.together.as_dict()} if self.together else None,
             "not_tried": self.absent,
             "notes": self.notes,
-            "diff": {rung.change.name: self._diff_of(rung) for rung in self.kept},
-            "also": {rung.change.name: rung.change.also for rung in self.kept if rung.change.also},
+            "diff": {rung.change.name: diff for rung in self.kept if (diff := self._diff_of(rung))},
+            "by_hand": {rung.change.name: lines for rung in self.kept if (lines := self._by_hand(rung))},
         }
 
 

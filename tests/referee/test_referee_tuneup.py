@@ -653,8 +653,9 @@ def test_all_that_is_kept_is_one_diff_and_of_a_kind_one_also_after_an_interrupt(
     assert [rung.change.name for rung in found.kept] == list(names[1:])
     (what, diff), (by_hand, lines), (_, copied) = found.lines
     assert ".to(device, non_blocking=True)" in copied and copied in found.lines_of(found.rungs[2])
-    patch, record = found.as_dict()["diff"]["pinned-memory"], found.as_dict()["also"]
-    assert all(line[0] in "+-@ " for line in patch.splitlines()) and record == {"pinned-memory": copied}
+    patches, record = found.as_dict()["diff"], found.as_dict()["by_hand"]
+    assert patches.keys() == {"workers-2", "pinned-memory"} and record == {"pinned-memory": copied, "tf32": f"{lines}\n"}
+    assert all(line[0] in "+-@ " for patch in patches.values() for line in patch.splitlines())
     assert "+loader = DataLoader(d, num_workers=2, persistent_workers=True, pin_memory=True)" in diff
     assert what.count(";") == 1 and "TensorFloat" in by_hand and "set_float32_matmul_precision" in lines
     assert diff.strip() in found.text() and "pin_memory=True" in page(found)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
@@ -137,6 +138,16 @@ def test_a_folder_without_parts_and_another_net_are_named(tmp_path):
     other = nn.Linear(8, 6, bias=False)
     save_sharded(tmp_path / "other", other, torch.optim.SGD(other.parameters(), lr=0.1))
     assert "does not hold all parts of this net" in load(tmp_path / "other") and "bias" in load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("error, raised", [(KeyboardInterrupt(), CheckpointException), (OSError("no room"), LabError)])
+def test_an_interrupt_is_no_error_of_the_snapshot(error, raised, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise CheckpointException("", {1: (error, None)})
+
+    monkeypatch.setattr("torch.distributed.checkpoint.save", fails)
+    with pytest.raises(raised):
+        save(tmp_path)
 
 
 def test_a_place_where_no_part_can_be_written_is_named(tmp_path):

@@ -12,7 +12,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.nvml import GpuReading
 from hpml_lab.tensors import utilization
 from hpml_lab.tensors.experiments import utilization as module
-from hpml_lab.tensors.experiments.utilization import LoopUse, busy_share, counted_in
+from hpml_lab.tensors.experiments.utilization import LoopUse, busy_share, counted_in, own_kernels
 from hpml_lab.tensors.experiments.utilization.training_loops import CNN, MLP, RECOMPUTED, LoopSize, block_flops, training_loop
 from hpml_lab.tensors.lessons.model_flops import (
     attention_flops,
@@ -60,6 +60,11 @@ def test_each_step_learns_and_computes_what_its_formula_says(name):
     loop = training_loop(name, 3, LoopSize(32, 8, 12), torch.device("cpu"))
     assert counted_in(loop.step) == loop.hardware_flops >= loop.model_flops == 3 * loop.forward - loop.first
     assert (loop.recomputed > 0) is (name == RECOMPUTED)
+
+
+def test_the_kernels_of_the_peak_compute_what_is_said_of_them():
+    works = list(own_kernels(((MLP, 5), (CNN, 2), (RECOMPUTED, 3)), LoopSize(32, 8, 12), torch.device("cpu")))
+    assert len(works) == 6 and all(counted_in(work) == flops for work, flops in works)
 
 
 def test_busy_is_processor_time_on_a_cpu_and_nvmls_figure_of_this_gpu_on_a_gpu(monkeypatch):

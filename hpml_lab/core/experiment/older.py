@@ -10,6 +10,7 @@ REWORDED = {
     *("debug-apis", "dynamic-graph", "dynamic-quantization", "fused-optimizers", "pinned-memory", "pointwise-fusion"),
     *("tensor-basics", "zero-grad"),
 }
+REWORDED_ON = "2026-12-01"
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -51,5 +52,5 @@ def older_note(missing: list[str], reworded: bool = False) -> list[str]:
     """The notes of a card whose recorded run is older than the code."""
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     notes = [f"The recorded run is older than today's code. It lacks: {'; '.join(missing[:3])}{more}."] if missing else []
-    again = "The recorded run makes claims that today's code words otherwise or no longer makes: it waits for a GPU."
+    again = "The recorded run makes claims that today's code words otherwise or no longer makes; a GPU has not run it since."
     return [*notes, again] if reworded else notes

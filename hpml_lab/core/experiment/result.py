@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
-from hpml_lab.core.experiment.older import REWORDED, lacking, older_note
+from hpml_lab.core.experiment.older import REWORDED, REWORDED_ON, lacking, older_note
 from hpml_lab.core.experiment.result_json import UNREADABLE, read_record, result_fields, written_record
 from hpml_lab.core.show.picture import show_line, show_picture
 from hpml_lab.core.system import machine
@@ -118,7 +118,7 @@ class Result:
         """The run's notes, and whose the recorded run is, or why it is not shown."""
         reference, damage = self._recorded
         note = damage if reference is None else f"The reference is a recorded run: {reference.where}."
-        reworded = reference is not None and reference.device != "cpu" and self.slug in REWORDED
+        reworded = reference is not None and self.slug in REWORDED and reference.when < REWORDED_ON
         return [*self.notes, *([note] if note else []), *older_note(self.record_lacks(), reworded)]
 
     def record_lacks(self) -> list[str]:

@@ -232,7 +232,8 @@ def _instead(value: Any, place: str) -> str:
             said = form.format(named)
             return f"Use {said} as the key." if place.startswith("the key ") else f"Save {said}."
     if hasattr(value, "to_local"):  # every rank would load the part of the one that saved
-        return f"It is a rank's part: use save_sharded, or save {named}.full_tensor(), which all ranks have to call."
+        whole = f"save {named}.full_tensor(), which all ranks have to call"
+        return f"It is a rank's part: use sharded_checkpoint.save_sharded, or {whole}."
     if hasattr(value, "state_dict"):
         return f"Save its state, {place}.state_dict()."
     return "Save numbers, tensors or texts from which it can be made again."

@@ -33,7 +33,8 @@ T = TypeVar("T")
 def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """On every rank: write this rank's part of a net that `fully_shard` has cut, and of its optimizer's state.
 
-    Give each save its own folder, which all ranks see: one that is interrupted leaves parts of two saves, which are refused.
+    Give each save its own folder, which all ranks see. One that is interrupted over an older one leaves parts of both, which
+    are refused.
     """
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict
@@ -70,13 +71,16 @@ def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Opti
 
 @contextlib.contextmanager
 def _torchs_errors(problem: str, fix: str) -> Iterator[None]:
-    """torch raises the errors of all ranks on every rank, as a BaseException; a LabError says the first of them."""
+    """torch raises the errors of all ranks on every rank, as a BaseException; a LabError says the first of them. Ctrl-C and
+    time limits of a rank pass."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         yield
     except CheckpointException as error:
         rank, (first, _) = min(error.failures.items(), key=lambda failure: failure[0])
+        if not isinstance(first, Exception):
+            raise
         raise LabError(f"{problem} (rank {rank}: {reason(first)}).", fix) from error
 
 

@@ -62,7 +62,7 @@ def draw(result: Result):
     """Three answers to "how busy is it?" for each loop. Grey: the share of time in which the processor had work, as top or
     nvidia-smi show it. Hatched: HFU, the FLOPs that it computed over those that the fastest product or convolution reaches in
     that time. Blue: MFU, those of them that the model needs. The dashed line is the measured peak. Grey is near it in every
-    row, blue is not."""
+    row, blue in few."""
     figure = style.new_figure(8, 4.6)
     axes, rows = figure.subplots(), result.rows(LoopUse)
     looks = (("busy", "processor busy", style.GREY, None), ("hfu", "HFU", "none", "////"), ("mfu", "MFU", style.BLUE, None))
@@ -95,7 +95,7 @@ def counted_in(work) -> int:
 
 
 def measured_peak(loops: tuple[tuple[str, int], ...], size: LoopSize, device: torch.device) -> float:
-    """FLOP/s of the fastest of a large product and of the loops' own layers, forward and backward.
+    """FLOP/s of the fastest of a large product and of the loops' largest layers, forward and backward.
 
     What stays in a cache, or has few rows, can be faster than a large product: over that alone a loop reached 123 %.
     """
@@ -108,7 +108,7 @@ def measured_peak(loops: tuple[tuple[str, int], ...], size: LoopSize, device: to
 def own_kernels(
     loops: tuple[tuple[str, int], ...], size: LoopSize, device: torch.device
 ) -> Iterator[tuple[Callable[[], object], int]]:
-    """The CNN's convolution and the others' linear layers, forward and backward, and the FLOPs of each."""
+    """The largest convolution of the CNN and linear layer of the others, forward and backward, and the FLOPs of each."""
     width, channels, tokens = size
     layers: set[tuple[Callable[..., torch.Tensor], tuple[int, ...], tuple[int, ...], int]] = set()
     for name, batch in loops:
