@@ -31,7 +31,7 @@ PRODUCTS = 300 * 200, 200 * 10  # multiply-adds of each layer, of a sample
 def lab(tmp_path, monkeypatch):
     """(text) -> a lab of a script, on a machine without a GPU that has 4 GB/s and 2 GFLOP/s."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(own_roofline, "ceiling", lambda device, tf32: Ceiling(4.0, 2.0, threads=1))
+    monkeypatch.setattr(own_roofline, "measured_limits", lambda device: Ceiling(4.0, 2.0, threads=1))
 
     def make(text, seconds=60.0):
         (tmp_path / "own_training.py").write_text(text)
@@ -55,6 +55,13 @@ def test_flops_and_bytes_are_those_of_the_net(lab):
     assert 1e6 * rows[0].moved == pytest.approx(4 * (PARAMETERS + 2 * activations), rel=0.001)
     momentum = 4 * 6 * PARAMETERS  # read weight, gradient and velocity; write weight and velocity; read them in the passes
     assert 1e6 * rows[1].moved > momentum and rows[3].intensity > 2 * rows[1].intensity
+
+
+def test_the_peak_is_that_of_a_convolution_where_it_is_faster_than_a_product(monkeypatch):
+    for product, faster in ((1e-6, "convolution"), (1e9, "product")):
+        monkeypatch.setattr(own_roofline, "ceiling", lambda device, tf32, rate=product: Ceiling(4.0, rate, threads=1))
+        found = own_roofline.measured_limits(torch.device("cpu"))
+        assert found.gb_per_s == 4.0 and (found.gflop_per_s == product) == (faster == "product")
 
 
 def test_each_part_has_its_distance_from_the_roof(lab):

@@ -170,7 +170,7 @@ def _wrong(row: Any, report: LabReport) -> Iterable[str]:
         yield f"{ranks} ranks are {speed_up:.3g} times as fast as one"
     if values.get("run") == "cuda" and not report.gpu:
         yield "figures of a GPU, and the report names none"
-    if (peak := values.get("peak")) and values["rate"] > 2 * peak:  # that of a large product, which is no exact limit
+    if (peak := values.get("peak")) and values["rate"] > 2 * peak:  # of a large product or convolution, no exact limit
         yield f"{values['rate']:.3g} GFLOP/s, and the peak is {peak:.3g}"
     if isinstance(row, EpochRow) and more_than_whole(row):
         yield f"load {row.load:g} s and train {row.train:g} s in an epoch of {row.total:g} s"
