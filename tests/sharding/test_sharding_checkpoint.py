@@ -94,6 +94,26 @@ def test_another_number_of_ranks_reads_and_writes_over_what_there_is(tmp_path):
     assert launch(load, tmp_path) == [one, one], "two ranks read the part of one, beside which an old part lies"
 
 
+def test_gradients_do_not_keep_moments_from_being_read(tmp_path):
+    saved = save(tmp_path)
+    net, _ = run(seed=99)
+    net(torch.ones(2, 8)).sum().backward()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)  # no step yet
+    load_sharded(tmp_path, net, optimizer)
+    assert numbers(net, optimizer) == saved
+
+
+def test_an_optimizer_of_another_kind_of_training_is_named(tmp_path):
+    nets = [nn.ModuleList([nn.Linear(2, 1), nn.Linear(2, 1)]) for _ in range(2)]
+    half, whole = (torch.optim.Adam(net.parameters()) for net in nets)
+    for net, optimizer, used in ((nets[0], half, 1), (nets[1], whole, 2)):
+        sum(layer(torch.ones(1, 2)).sum() for layer in net[:used]).backward()
+        optimizer.step()
+    save_sharded(tmp_path / "half", nets[0], half)
+    with pytest.raises(LabError, match="half does not hold all parts of this net and its optimizer .*1.weight"):
+        load_sharded(tmp_path / "half", nets[1], whole)
+
+
 def test_a_part_of_another_save_is_refused_and_one_that_is_gone_is_named(tmp_path):
     saved = save(tmp_path / "first")
     save(tmp_path / "second", seed=1)
@@ -109,7 +129,11 @@ def test_nobody_waits_for_a_part_that_is_a_pipe(tmp_path):
     save(tmp_path)
     (tmp_path / "__0_0.distcp").unlink()
     os.mkfifo(tmp_path / "__0_0.distcp")
-    assert "is a pipe, a socket or a device" in load(tmp_path)
+    assert "__0_0.distcp is a pipe" in load(tmp_path)
+    (tmp_path / DIGESTS).unlink()
+    assert "__0_0.distcp is a pipe" in load(tmp_path)
+    with pytest.raises(LabError, match="__0_0.distcp is a pipe"):
+        save(tmp_path)
 
 
 def test_what_others_saved_without_digests_is_read(tmp_path):
@@ -140,19 +164,20 @@ def test_a_folder_without_parts_and_another_net_are_named(tmp_path):
     assert "does not hold all parts of this net" in load(tmp_path / "other") and "bias" in load(tmp_path / "other")
 
 
-@pytest.mark.parametrize("error, raised", [(KeyboardInterrupt(), CheckpointException), (OSError("no room"), LabError)])
+@pytest.mark.parametrize("error, raised", [(KeyboardInterrupt(), KeyboardInterrupt), (OSError("no room"), LabError)])
 def test_an_interrupt_is_no_error_of_the_snapshot(error, raised, tmp_path, monkeypatch):
     def fails(*_, **__):
-        raise CheckpointException("", {1: (error, None)})
+        raise CheckpointException("", {0: (OSError("no room"), None), 1: (error, None)})
 
     monkeypatch.setattr("torch.distributed.checkpoint.save", fails)
     with pytest.raises(raised):
         save(tmp_path)
+    assert "were not written to the end" in load(tmp_path)
 
 
 def test_a_place_where_no_part_can_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(LabError, match="Not all parts could be written into .*file.run .rank 0: "):
+    with pytest.raises(LabError, match="run.SHA256SUMS could not be written"):
         save(tmp_path / "file" / "run")
 
 

@@ -18,6 +18,7 @@ from hpml_lab.core.system.readers import RECORD, STATE, bytes_of, check_zip, ope
 
 MARK = b"hpml-lab state 1\n"  # the first line of a file; the second one is the sha256 of all that follows
 DIGEST = "sha256"  # the key of a record's
+UNFINISHED = "# not finished"  # the first line of digests whose files are being written
 MISMATCH = "its content does not match its digest: it was damaged, or changed by hand"
 
 
@@ -53,11 +54,14 @@ def digest_of_file(path: Path) -> str:
         return hashlib.file_digest(file, DIGEST).hexdigest()
 
 
-def write_digests(path: Path, digests: Mapping[str, str]) -> Path:
+def write_digests(path: Path, digests: Mapping[str, str] | None) -> Path:
     """Write {name of a file beside `path`: its digest} in the format of sha256sum, whose `-c` checks it, too.
 
-    The first line, a comment to sha256sum, is the digest of the others: a list that was cut off checks fewer files.
+    The first line, a comment to sha256sum, is the digest of the others: a list that was cut off checks fewer files. None says
+    that the files are being written: until their digests are there `check_digests` refuses them.
     """
+    if digests is None:
+        return atomic_write(path, f"{UNFINISHED}\n")
     lines = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
     return atomic_write(path, f"# {digest_of(lines.encode())}\n{lines}")
 
@@ -66,6 +70,8 @@ def write_digests(path: Path, digests: Mapping[str, str]) -> Path:
 def check_digests(path: Path, first: int = 0, every: int = 1) -> None:
     """Raise LabError unless each `every`-th file from `first` on has the digest that `write_digests` wrote."""
     own, lines = text_of(path, RECORD).split("\n", 1)
+    if own == UNFINISHED:
+        raise ValueError("these files were not written to the end")
     if own != f"# {digest_of(lines.encode())}":
         raise ValueError(MISMATCH)
     for digest, name in [line.split("  ", 1) for line in lines.splitlines()][first::every]:

@@ -33,40 +33,52 @@ T = TypeVar("T")
 def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """On every rank: write this rank's part of a net that `fully_shard` has cut, and of its optimizer's state.
 
-    Give each save its own folder, which all ranks see. One that is interrupted over an older one leaves parts of both, which
-    are refused.
+    Give each save its own folder, which all ranks see: over an older one that save is lost while this one is written.
+    Raises LabError on every rank if a part cannot be written; what is there is refused until another save is whole.
     """
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
-    folder = Path(folder)
-    parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
-    with _torchs_errors(f"Not all parts could be written into {folder}", "Make room, or name another folder."):
-        checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
-    rank = rank_and_ranks()[0]
+    folder, rank = Path(folder), rank_and_ranks()[0]
     own = [f"__{rank}_0.distcp"] if rank else ["__0_0.distcp", ".metadata"]
+    _on_every_rank(lambda: _refuse_streams(folder))
+    _on_every_rank(lambda: rank or write_digests(folder / DIGESTS, None))
+    with _torchs_errors(f"Not all parts could be written into {folder}", "Make room, or name another folder."):
+        parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
+        checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
     digests = _on_every_rank(lambda: {name: digest_of_file(folder / name) for name in own})
     _on_every_rank(lambda: rank or write_digests(folder / DIGESTS, {name: one[name] for one in digests for name in one}))
 
 
 def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """On every rank, and there may be more or fewer than before: read what is this rank's part now.
+    """On every rank, and there may be more or fewer than before: read what is this rank's part now. Gradients go.
 
-    Raises LabError on every rank if a file is not as it was saved: damaged, gone, or of another save; the net and the optimizer
-    stay as they were. What others saved has no digests and is read without: an error may leave them half read. `.metadata` is a
-    pickle: load what you saved, not what you were sent.
+    Raises LabError on every rank if a file is not as it was saved: damaged, gone, or of another save; then the net and the
+    optimizer stay as they were. What others saved has no digests and is read without; where net and optimizer are not like
+    those that were saved, an error may leave them half read. `.metadata` is a pickle: load what you saved, not what was sent.
     """
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    sums = Path(folder, DIGESTS)
-    if any(_on_every_rank(lambda: os.path.lexists(sums))):
-        _on_every_rank(lambda: check_digests(sums, *rank_and_ranks()))
-    parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
+    folder = Path(folder)
+    _on_every_rank(lambda: _refuse_streams(folder))
+    if any(_on_every_rank(lambda: os.path.lexists(folder / DIGESTS))):
+        _on_every_rank(lambda: check_digests(folder / DIGESTS, *rank_and_ranks()))
     fix = "Check the path, and that net and optimizer are like those that were saved."
     with _torchs_errors(f"{folder} does not hold all parts of this net and its optimizer", fix):
-        checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=Path(folder))
-    set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
+        optimizer.zero_grad()  # torch asks for no moments of a parameter with a gradient, and would load none
+        parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
+        checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=folder)
+        set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
+
+
+def _refuse_streams(folder: Path) -> None:
+    """Raise LabError for what torch would wait for."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if not path.is_file() and not path.is_dir():
+            raise LabError(
+                f"{path} is a pipe, a socket, a device or a link to nothing.", "Move it away or name another folder."
+            )
 
 
 @contextlib.contextmanager
@@ -78,10 +90,14 @@ def _torchs_errors(problem: str, fix: str) -> Iterator[None]:
     try:
         yield
     except CheckpointException as error:
-        rank, (first, _) = min(error.failures.items(), key=lambda failure: failure[0])
-        if not isinstance(first, Exception):
-            raise
-        raise LabError(f"{problem} (rank {rank}: {reason(first)}).", fix) from error
+        failures = {f"rank {rank}: ": failure for rank, (failure, _) in sorted(error.failures.items())}
+        for failure in failures.values():
+            if not isinstance(failure, Exception):
+                raise failure from error
+        rank, first = next(iter(failures.items()))
+        raise LabError(f"{problem} ({rank}{reason(first)}).", fix) from error
+    except (RuntimeError, LookupError, TypeError, ValueError) as error:
+        raise LabError(f"{problem} ({reason(error)}).", fix) from error
 
 
 def _on_every_rank(work: Callable[[], T]) -> list[T]:
