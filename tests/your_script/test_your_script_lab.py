@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -292,7 +293,9 @@ def test_a_profile_names_the_line_in_which_most_of_the_time_goes(script, tmp_pat
     name = script(
         "import torch\nlayer = torch.nn.Linear(300, 300)\nfor _ in range(500):\n    layer(torch.ones(300, 300)).sum()\n"
     )
-    _, operators = from_outside.profile_lines(lab_of(name, tmp_path)).tables
+    lab = lab_of(name, tmp_path)
+    lines, operators = from_outside.profile_lines(replace(lab, script=[str(tmp_path / name)])).tables
+    assert all(row.line.startswith("train.py:") for row in lines.rows), "also where the script is named by its whole path"
     assert operators.title == "Operators of torch" and operators.rows[0].operator == "addmm"
     with pytest.raises(NotDone, match="ValueError: no data"):
         from_outside.profile_lines(lab_of(script("raise ValueError('no data')"), tmp_path))

@@ -1,6 +1,7 @@
 """Steps that any script can take: changes from outside, in turns with the script as it is, and a profile."""
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -137,7 +138,9 @@ def profile_lines(lab: Lab) -> Findings:
     if run.exitcode != 0 or not samples.exists():
         said = [line for line in run.stderr.splitlines() if not line.startswith("hpml-lab: the profile is")]
         raise NotDone(f"no profile: {why_ended(run.exitcode, chr(10).join(said)) or f'exit code {run.exitcode}'}")
-    lines = read_lines(samples)
+    lines, home = read_lines(samples), f"{Path(lab.script[0]).resolve().parent}{os.sep}"
+    for row in lines:
+        row.line = row.line.removeprefix(home)
     says = ["No line of its own was at work."]
     if lines:  # the largest total are of lines that call the whole training
         row = max(lines, key=lambda row: row.own_percent)
