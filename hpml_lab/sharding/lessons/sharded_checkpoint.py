@@ -5,9 +5,9 @@
 
 torch.distributed.checkpoint writes one file for each rank and `.metadata`, which says where each part of a tensor is. It does
 not see that a bit of them has flipped, or that a second save was interrupted between two files: other numbers are loaded. So
-rank 0 writes the sha256 of all of them into SHA256SUMS when they are there, and a file that does not match it is refused, on
-every rank: those that saw no damage would wait for the others for ever. Rank r of N checks the files r, r + N, r + 2N, … of
-the list, so each file is read once more, whatever N is.
+rank 0 writes into SHA256SUMS first that the save is not finished, and at the end the sha256 of all files. One that does not
+match is refused on every rank: those that saw no damage would wait for the others for ever. Rank r of N checks the files
+r, r + N, r + 2N, … of the list, so each file is read once more, whatever N is.
 """
 
 import contextlib

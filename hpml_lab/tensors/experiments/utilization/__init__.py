@@ -38,6 +38,7 @@ QUICK = dict(loops=((MLP, 1), (MLP, 256), (CNN, 16), (BLOCK, 4), (RECOMPUTED, 4)
 FULL = dict(loops=((MLP, 1), (MLP, 4096), (CNN, 256), (BLOCK, 8), (RECOMPUTED, 8)), sizes=(1024, 128, 512), seconds=4.0)
 RATE = 20  # samples a second
 BAND = 0.1  # of a rate over another that was measured at another time
+CONVOLVE = partial(F.conv2d, padding=1)
 ODD = 3, 2, 24, 40, 16  # batch, heads, queries, keys, width: attention whose FLOPs are counted
 
 
@@ -114,7 +115,7 @@ def own_kernels(
     for name, batch in loops:
         if name == CNN:
             flops = convolution_flops(batch, SIDE**2, channels, channels, 3)
-            layers.add((padded, (batch, channels, SIDE, SIDE), (channels, channels, 3, 3), flops))
+            layers.add((CONVOLVE, (batch, channels, SIDE, SIDE), (channels, channels, 3, 3), flops))
         else:
             rows, wider = (batch, 1) if name == MLP else (batch * tokens, 4)
             layers.add((F.linear, (rows, width), (wider * width, width), linear_flops(rows, width, wider * width)))
@@ -123,9 +124,6 @@ def own_kernels(
         y = layer(x, weight)
         yield partial(layer, x, weight), flops
         yield partial(torch.autograd.grad, y, (x, weight), torch.ones_like(y), retain_graph=True), 2 * flops
-
-
-padded = partial(F.conv2d, padding=1)
 
 
 def loop_use(loop: TrainingLoop, device: torch.device, peak: float, seconds: float) -> LoopUse:
